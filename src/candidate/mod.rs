@@ -1,0 +1,1 @@
+//! Completion to candidate: strict, bounded parsing.

@@ -1,0 +1,1 @@
+//! TextWorld's `.json` games, natively.

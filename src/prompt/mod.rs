@@ -1,0 +1,1 @@
+//! Task view and feedback to messages.

@@ -1,0 +1,1 @@
+//! Tables and transcripts from a trace.

@@ -1,0 +1,1 @@
+//! The study's statistics: pure, seeded functions on slices.

@@ -1,0 +1,1 @@
+//! Lanes to rows; schedule, resume, progress.
