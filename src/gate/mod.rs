@@ -3,6 +3,7 @@
 //! Not feedback: a gate states complete findings ([`Failure`]), and a policy decides what of them is shown.
 //! A rejected candidate is data; a broken harness is a [`GateError`].
 
+pub mod chain;
 pub mod textworld;
 
 use serde::{Deserialize, Serialize};
