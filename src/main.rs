@@ -1,3 +1,7 @@
 //! The binary: parse, run, map the outcome to an exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(veriharness::cli::main())
+}

@@ -1,0 +1,97 @@
+//! `doctor`: what this machine has for a study, and what is missing.
+//!
+//! Not a fix and not a benchmark. A missing thing is a line that says what it would be needed for.
+
+use super::machine;
+use clap::Args;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {}
+
+/// Prints the report.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
+    let mut out = std::io::stdout().lock();
+    let version = (env!("CARGO_PKG_VERSION"), env!("VERIHARNESS_GIT"));
+    writeln!(out, "veriharness {} ({})", version.0, version.1)?;
+    let sections: [(&str, Vec<(&str, String)>); 4] = [
+        ("machine", machine_lines()),
+        ("backends", backend_lines()),
+        ("models", model_lines()),
+        ("sandbox layers (for tasks that run code)", sandbox_lines()),
+    ];
+    for (title, lines) in sections {
+        writeln!(out, "\n{title}")?;
+        for (name, value) in lines {
+            writeln!(out, "  {name:<18} {value}")?;
+        }
+    }
+    Ok(super::DONE)
+}
+
+fn machine_lines() -> Vec<(&'static str, String)> {
+    let cores = std::thread::available_parallelism().map_or("unknown".into(), |n| n.to_string());
+    let memory = machine::memory_mib().map_or("unknown".into(), |(total, free)| {
+        format!("{:.1} GiB, {:.1} available", total as f64 / 1024.0, free as f64 / 1024.0)
+    });
+    let flags = machine::cpu_flags();
+    let telling = ["avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd"];
+    let have: Vec<_> = telling.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).collect();
+    vec![
+        ("system", machine::kernel()),
+        ("cpu", machine::cpu_name()),
+        ("cores", cores),
+        ("features", if have.is_empty() { "none known".into() } else { have.join(" ") }),
+        ("memory", memory),
+    ]
+}
+
+fn backend_lines() -> Vec<(&'static str, String)> {
+    let candle = match cfg!(any(target_feature = "avx2", target_feature = "neon")) {
+        true => "candle, built for this kind of CPU's vector instructions",
+        false => "candle, built without AVX2: slow; build inside the repository, whose config turns it on",
+    };
+    let driver = machine::read_trimmed("/proc/driver/nvidia/version")
+        .and_then(|text| text.lines().next().map(str::to_owned))
+        .unwrap_or_else(|| "no NVIDIA driver; models run on the CPU".into());
+    vec![("cpu", candle.into()), ("cuda", driver)]
+}
+
+fn model_lines() -> Vec<(&'static str, String)> {
+    let mut lines = vec![("folder", super::open::models_folder())];
+    lines.extend(super::open::models_present());
+    lines.push(("python3 with pip", pip()));
+    lines
+}
+
+fn pip() -> String {
+    let run = Command::new("python3").args(["-m", "pip", "--version"]).stdin(Stdio::null()).output();
+    match run {
+        Ok(out) if out.status.success() => {
+            let said = String::from_utf8_lossy(&out.stdout);
+            said.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+        }
+        Ok(_) => "python3 is here, its pip is not: models can come from the hub or from --model PATH".into(),
+        Err(_) => "not found: models can come from the hub or from --model PATH".into(),
+    }
+}
+
+fn sandbox_lines() -> Vec<(&'static str, String)> {
+    let lsm = machine::read_trimmed("/sys/kernel/security/lsm").unwrap_or_default();
+    let landlock = match lsm.split(',').any(|name| name == "landlock") {
+        true => "on",
+        false => "not listed by this kernel",
+    };
+    let seccomp = machine::read_trimmed("/proc/sys/kernel/seccomp/actions_avail")
+        .map_or("not available".to_owned(), |actions| format!("on: {actions}"));
+    let namespaces = match machine::read_trimmed("/proc/sys/user/max_user_namespaces").as_deref() {
+        None | Some("0") => "not available".to_owned(),
+        Some(most) => format!("on, at most {most}"),
+    };
+    vec![("landlock", landlock.into()), ("seccomp", seccomp), ("user namespaces", namespaces)]
+}
