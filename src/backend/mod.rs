@@ -2,6 +2,8 @@
 //!
 //! Not scheduling, caching policy or sampling (that is `engine`): a backend computes what it is told.
 
+pub mod candle;
+
 /// Names one sequence (one prompt and its completion) for as long as the engine keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);

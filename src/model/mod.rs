@@ -3,3 +3,14 @@
 //! Not how it computes (that is `backend`) and not how it decodes (that is `engine`).
 
 pub mod chat;
+pub mod config;
+pub mod encode;
+pub mod gguf;
+pub mod template;
+pub mod tokenizer;
+
+mod error;
+mod open;
+
+pub use error::ModelError;
+pub use open::Model;

@@ -1,0 +1,306 @@
+//! The decoder of both families on candle's operations, in float32 around quantised products.
+//!
+//! Not a general model library: Qwen2 and Llama as GGUF stores them. Source: the papers' equations, checked against
+//! the reference logits and against candle-transformers' own models.
+
+use std::borrow::Cow;
+
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{Device, Module, Tensor};
+use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
+use candle_nn::rotary_emb::{rope, rope_i};
+
+use crate::backend::BackendError;
+use crate::model::Model;
+use crate::model::config::{Architecture, Config};
+use crate::model::gguf::BlockType;
+
+/// Keys and values of one sequence, per layer, each `(1, kv_heads, positions, head_dim)`. Tensors are shared
+/// handles and are replaced, never written: a clone costs nothing and stays as it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KvCache {
+    layers: Vec<(Tensor, Tensor)>,
+    positions: usize,
+}
+
+impl KvCache {
+    /// Positions held.
+    pub(super) fn positions(&self) -> usize {
+        self.positions
+    }
+}
+
+/// A product with an optional bias: `(…, in)` to `(…, out)`.
+#[derive(Debug)]
+struct Linear {
+    weight: QMatMul,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let y = self.weight.forward(x)?;
+        match &self.bias {
+            Some(bias) => y.broadcast_add(bias),
+            None => Ok(y),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Layer {
+    attention_norm: Tensor,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention_output: Linear,
+    feed_forward_norm: Tensor,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+/// The weights and how to compute with them.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    config: Config,
+    embedding: std::sync::Arc<QTensor>,
+    layers: Vec<Layer>,
+    norm: Tensor,
+    output: QMatMul,
+    /// Rotary frequencies, `head_dim / 2`, in radians per position.
+    frequencies: Vec<f32>,
+}
+
+impl Decoder {
+    /// Reads all weights; shapes were checked when the model was opened.
+    pub(super) fn load(model: &Model) -> Result<Self, BackendError> {
+        let config = model.config.clone();
+        let source = Source(model);
+        let layers = (0..config.layers)
+            .map(|index| {
+                let name = |suffix: &str| format!("blk.{index}.{suffix}");
+                Ok(Layer {
+                    attention_norm: source.vector(&name("attn_norm.weight"))?,
+                    query: source.linear(&name("attn_q"))?,
+                    key: source.linear(&name("attn_k"))?,
+                    value: source.linear(&name("attn_v"))?,
+                    attention_output: source.linear(&name("attn_output"))?,
+                    feed_forward_norm: source.vector(&name("ffn_norm.weight"))?,
+                    gate: source.linear(&name("ffn_gate"))?,
+                    up: source.linear(&name("ffn_up"))?,
+                    down: source.linear(&name("ffn_down"))?,
+                })
+            })
+            .collect::<Result<_, BackendError>>()?;
+        let embedding = std::sync::Arc::new(source.tensor("token_embd.weight")?);
+        let output = match config.tied {
+            true => embedding.clone(),
+            false => std::sync::Arc::new(source.tensor("output.weight")?),
+        };
+        let factors = match config.rope_factors {
+            true => source
+                .vector("rope_freqs.weight")?
+                .to_vec1()
+                .map_err(failed("rope_freqs"))?,
+            false => vec![1.0; config.head_dim / 2],
+        };
+        let frequency = |(pair, factor): (usize, &f32)| {
+            1.0 / config.rope_theta.powf(2.0 * pair as f32 / config.head_dim as f32) / factor
+        };
+        Ok(Self {
+            frequencies: factors.iter().enumerate().map(frequency).collect(),
+            norm: source.vector("output_norm.weight")?,
+            output: QMatMul::from_arc(output).map_err(failed("output.weight"))?,
+            embedding,
+            layers,
+            config,
+        })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Computes `tokens`, which follow the positions of `cache`, and extends it. Returns the logits `(vocab,)` of
+    /// the last token if `last`, else nothing. On an error `cache` must not be used any more.
+    pub(super) fn forward(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        last: bool,
+    ) -> Result<Vec<f32>, BackendError> {
+        if let Some(id) = tokens.iter().find(|&&id| id as usize >= self.config.vocab) {
+            return Err(BackendError::Compute {
+                op: "embedding",
+                reason: format!("token id {id}, but the vocabulary has {}", self.config.vocab),
+            });
+        }
+        self.compute(tokens, cache, last).map_err(failed("forward"))
+    }
+
+    fn compute(&self, tokens: &[u32], cache: &mut KvCache, last: bool) -> candle_core::Result<Vec<f32>> {
+        let (count, start) = (tokens.len(), cache.positions);
+        let eps = self.config.rms_eps;
+        let (cos, sin) = self.rotation(start, count)?;
+        let mask = mask(start, count)?;
+        let ids = Tensor::from_slice(tokens, (1, count), &Device::Cpu)?;
+        let mut x = self.embedding.embedding(&ids)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let held = cache.layers.get(index);
+            let normed = rms_norm(&x, &layer.attention_norm, eps)?;
+            let (attended, kept) = self.attend(layer, &normed, held, &cos, &sin, mask.as_ref())?;
+            match cache.layers.get_mut(index) {
+                Some(slot) => *slot = kept,
+                None => cache.layers.push(kept),
+            }
+            x = (x + attended)?;
+            let normed = rms_norm(&x, &layer.feed_forward_norm, eps)?;
+            let gated = (silu(&layer.gate.forward(&normed)?)? * layer.up.forward(&normed)?)?;
+            x = (x + layer.down.forward(&gated)?)?;
+        }
+        cache.positions += count;
+        if !last {
+            return Ok(Vec::new());
+        }
+        let x = rms_norm(&x.narrow(1, count - 1, 1)?.contiguous()?, &self.norm, eps)?;
+        self.output.forward(&x)?.flatten_all()?.to_vec1()
+    }
+
+    /// Attention of `x` `(1, count, hidden)` to the held positions and to itself; returns it with the layer's keys
+    /// and values, the new ones included.
+    fn attend(
+        &self,
+        layer: &Layer,
+        x: &Tensor,
+        held: Option<&(Tensor, Tensor)>,
+        cos: &Tensor,
+        sin: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> candle_core::Result<(Tensor, (Tensor, Tensor))> {
+        let (heads, kv_heads, dim) = (self.config.heads, self.config.kv_heads, self.config.head_dim);
+        let count = x.dim(1)?;
+        let split = |x: Tensor, heads| x.reshape((1, count, heads, dim))?.transpose(1, 2)?.contiguous();
+        let rotate = match self.config.architecture {
+            Architecture::Qwen2 => rope,
+            Architecture::Llama => rope_i,
+        };
+        let query = rotate(&split(layer.query.forward(x)?, heads)?, cos, sin)?;
+        let key = rotate(&split(layer.key.forward(x)?, kv_heads)?, cos, sin)?;
+        let value = split(layer.value.forward(x)?, kv_heads)?;
+        let (key, value) = match held {
+            Some((old_key, old_value)) => (
+                Tensor::cat(&[old_key, &key], 2)?,
+                Tensor::cat(&[old_value, &value], 2)?,
+            ),
+            None => (key, value),
+        };
+        // Query heads of a group lie one after the other, so a group is rows for its key head.
+        let group = heads / kv_heads;
+        let query = query.reshape((1, kv_heads, group * count, dim))?;
+        let scores = (query.matmul(&key.t()?)? * (1.0 / (dim as f64).sqrt()))?;
+        let scores = match mask {
+            Some(mask) => {
+                let positions = key.dim(2)?;
+                let scores = scores.reshape((kv_heads, group, count, positions))?;
+                scores
+                    .broadcast_add(mask)?
+                    .reshape((1, kv_heads, group * count, positions))?
+            }
+            None => scores,
+        };
+        let mixed = softmax_last_dim(&scores)?.matmul(&value)?;
+        let mixed = mixed.reshape((1, heads, count, dim))?.transpose(1, 2)?;
+        let mixed = mixed.reshape((1, count, heads * dim))?;
+        Ok((layer.attention_output.forward(&mixed)?, (key, value)))
+    }
+
+    /// Cosines and sines of the rotary angles of `count` positions from `start`, each `(count, head_dim / 2)`.
+    fn rotation(&self, start: usize, count: usize) -> candle_core::Result<(Tensor, Tensor)> {
+        let positions = (start..start + count).map(|position| position as f32);
+        let angles: Vec<f32> = positions
+            .flat_map(|position| self.frequencies.iter().map(move |f| position * f))
+            .collect();
+        let angles = Tensor::from_vec(angles, (count, self.frequencies.len()), &Device::Cpu)?;
+        Ok((angles.cos()?, angles.sin()?))
+    }
+}
+
+/// What to add to the scores `(count, start + count)` so that no token sees a later one; none if there is only one.
+fn mask(start: usize, count: usize) -> candle_core::Result<Option<Tensor>> {
+    if count == 1 {
+        return Ok(None);
+    }
+    let rows = (0..count).flat_map(|row| {
+        (0..start + count).map(move |column| {
+            if column <= start + row {
+                0.0
+            } else {
+                f32::NEG_INFINITY
+            }
+        })
+    });
+    let mask = Tensor::from_vec(rows.collect::<Vec<f32>>(), (count, start + count), &Device::Cpu)?;
+    Ok(Some(mask))
+}
+
+struct Source<'a>(&'a Model);
+
+impl Source<'_> {
+    fn tensor(&self, name: &str) -> Result<QTensor, BackendError> {
+        let gguf = &self.0.gguf;
+        let refused = |reason: String| BackendError::Load {
+            file: gguf.path().display().to_string(),
+            reason: format!("{name}: {reason}"),
+        };
+        let bytes = gguf.read(name).map_err(|error| refused(error.to_string()))?;
+        let entry = gguf
+            .tensors()
+            .get(name)
+            .ok_or_else(|| refused("not in the file".into()))?;
+        QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, candle_type(entry.block))
+            .and_then(|storage| QTensor::new(storage, entry.shape.clone()))
+            .map_err(|error| refused(error.to_string()))
+    }
+
+    fn vector(&self, name: &str) -> Result<Tensor, BackendError> {
+        self.tensor(name)?
+            .dequantize(&Device::Cpu)
+            .map_err(failed("dequantize"))
+    }
+
+    fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
+        let weight = QMatMul::from_qtensor(self.tensor(&format!("{stem}.weight"))?);
+        let bias = format!("{stem}.bias");
+        let bias = self.0.gguf.tensors().contains_key(&bias).then_some(bias);
+        Ok(Linear {
+            weight: weight.map_err(failed("weights"))?,
+            bias: bias.map(|name| self.vector(&name)).transpose()?,
+        })
+    }
+}
+
+fn candle_type(block: BlockType) -> GgmlDType {
+    match block {
+        BlockType::F32 => GgmlDType::F32,
+        BlockType::F16 => GgmlDType::F16,
+        BlockType::Bf16 => GgmlDType::BF16,
+        BlockType::Q4_0 => GgmlDType::Q4_0,
+        BlockType::Q4_1 => GgmlDType::Q4_1,
+        BlockType::Q5_0 => GgmlDType::Q5_0,
+        BlockType::Q5_1 => GgmlDType::Q5_1,
+        BlockType::Q8_0 => GgmlDType::Q8_0,
+        BlockType::Q2K => GgmlDType::Q2K,
+        BlockType::Q3K => GgmlDType::Q3K,
+        BlockType::Q4K => GgmlDType::Q4K,
+        BlockType::Q5K => GgmlDType::Q5K,
+        BlockType::Q6K => GgmlDType::Q6K,
+    }
+}
+
+fn failed(op: &'static str) -> impl Fn(candle_core::Error) -> BackendError {
+    move |error| BackendError::Compute {
+        op,
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,217 @@
+//! The numbers that define a model's computation, and the shapes that its weights must have.
+//!
+//! Not the weights: a backend reads those by the names given here.
+
+use super::ModelError;
+use super::gguf::Gguf;
+
+/// The two families that backends compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// Qwen2: biases on q, k and v; rotary pairs `(i, i + head_dim / 2)`.
+    Qwen2,
+    /// Llama: no biases; GGUF permutes q and k, so that rotary pairs are `(2i, 2i + 1)`.
+    Llama,
+}
+
+impl Architecture {
+    /// The name in `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qwen2 => "qwen2",
+            Self::Llama => "llama",
+        }
+    }
+}
+
+/// What a decoder must know besides the weights. All sizes are in numbers, not bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The family.
+    pub architecture: Architecture,
+    /// Tokens, hence logits per position.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of a head; even.
+    pub head_dim: usize,
+    /// Width of the feed-forward layer.
+    pub feed_forward: usize,
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f32,
+    /// Added to the mean square in RMSNorm.
+    pub rms_eps: f32,
+    /// Whether the output projection is the embedding table.
+    pub tied: bool,
+    /// Whether the file has `rope_freqs.weight`, divisors of the rotary frequencies (Llama 3).
+    pub rope_factors: bool,
+}
+
+impl Config {
+    /// Reads the configuration and checks the shape of every tensor that it implies.
+    ///
+    /// # Errors
+    /// Another architecture, a missing or absurd number, a missing tensor or one of another shape.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
+        let unsupported = |place: &str, expected: &str, found: String| ModelError::Unsupported {
+            file: gguf.path().into(),
+            place: place.into(),
+            expected: expected.into(),
+            found,
+        };
+        let name = gguf.required("general.architecture", gguf.text("general.architecture")?)?;
+        let architecture = match name {
+            "qwen2" => Architecture::Qwen2,
+            "llama" => Architecture::Llama,
+            other => {
+                return Err(unsupported(
+                    "general.architecture",
+                    "qwen2 and llama",
+                    format!("{other:?}"),
+                ));
+            }
+        };
+        let key = |suffix: &str| format!("{name}.{suffix}");
+        let bounded = |suffix: &str, limit: usize| -> Result<usize, ModelError> {
+            let key = key(suffix);
+            match gguf.required(&key, gguf.count(&key)?)? {
+                n if (1..=limit).contains(&n) => Ok(n),
+                n => Err(unsupported(&key, &format!("1 to {limit}"), n.to_string())),
+            }
+        };
+        let hidden = bounded("embedding_length", 1 << 16)?;
+        let heads = bounded("attention.head_count", 1 << 10)?;
+        let kv_heads = match gguf.count(&key("attention.head_count_kv"))? {
+            None => heads,
+            Some(n) if n > 0 && heads % n == 0 => n,
+            Some(n) => {
+                let expected = format!("a divisor of the {heads} heads");
+                return Err(unsupported(
+                    &key("attention.head_count_kv"),
+                    &expected,
+                    n.to_string(),
+                ));
+            }
+        };
+        let head_dim = match gguf.count(&key("attention.key_length"))? {
+            Some(n) => n,
+            None if hidden % heads == 0 => hidden / heads,
+            None => {
+                let expected = format!("a divisor of the width {hidden}");
+                return Err(unsupported(
+                    &key("attention.head_count"),
+                    &expected,
+                    heads.to_string(),
+                ));
+            }
+        };
+        if !(2..=1 << 10).contains(&head_dim) || head_dim % 2 != 0 {
+            return Err(unsupported(
+                "width of a head",
+                "an even number up to 1024",
+                head_dim.to_string(),
+            ));
+        }
+        for suffix in ["rope.dimension_count", "attention.value_length"] {
+            if let Some(n) = gguf.count(&key(suffix))?.filter(|&n| n != head_dim) {
+                let expected = format!("{head_dim}, the width of a head");
+                return Err(unsupported(&key(suffix), &expected, n.to_string()));
+            }
+        }
+        if let Some(kind) = gguf
+            .text(&key("rope.scaling.type"))?
+            .filter(|&kind| kind != "none")
+        {
+            let expected = "no scaling of positions";
+            return Err(unsupported(
+                &key("rope.scaling.type"),
+                expected,
+                format!("{kind:?}"),
+            ));
+        }
+        if let Some(n) = gguf.count(&key("expert_count"))?.filter(|&n| n != 0) {
+            return Err(unsupported(&key("expert_count"), "dense models", n.to_string()));
+        }
+        let positive = |suffix: &str, default: Option<f64>| -> Result<f32, ModelError> {
+            let key = key(suffix);
+            let number = gguf.required(&key, gguf.number(&key)?.or(default))?;
+            match number as f32 {
+                x if x > 0.0 && x.is_finite() => Ok(x),
+                _ => Err(unsupported(&key, "a positive number", number.to_string())),
+            }
+        };
+        let tokens = gguf.required("tokenizer.ggml.tokens", gguf.list("tokenizer.ggml.tokens")?)?;
+        let config = Self {
+            architecture,
+            vocab: tokens.len(),
+            hidden,
+            layers: bounded("block_count", 1 << 10)?,
+            heads,
+            kv_heads,
+            head_dim,
+            feed_forward: bounded("feed_forward_length", 1 << 20)?,
+            context: bounded("context_length", 1 << 24)?,
+            rope_theta: positive("rope.freq_base", Some(10_000.0))?,
+            rms_eps: positive("attention.layer_norm_rms_epsilon", None)?,
+            tied: !gguf.tensors().contains_key("output.weight"),
+            rope_factors: gguf.tensors().contains_key("rope_freqs.weight"),
+        };
+        for (name, shape) in config.shapes() {
+            let found = gguf.tensors().get(&name).map(|entry| &entry.shape);
+            if found != Some(&shape) {
+                return Err(ModelError::Malformed {
+                    file: gguf.path().into(),
+                    place: format!("tensor {name}"),
+                    expected: format!("shape {shape:?}"),
+                    found: found.map_or("no such tensor".into(), |shape| format!("shape {shape:?}")),
+                });
+            }
+        }
+        Ok(config)
+    }
+
+    /// Every tensor that the computation reads, with its shape, slowest dimension first.
+    pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, query, kv) = (
+            self.hidden,
+            self.heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+        );
+        let mut shapes = vec![
+            ("token_embd.weight".to_owned(), vec![self.vocab, hidden]),
+            ("output_norm.weight".to_owned(), vec![hidden]),
+        ];
+        if !self.tied {
+            shapes.push(("output.weight".to_owned(), vec![self.vocab, hidden]));
+        }
+        if self.rope_factors {
+            shapes.push(("rope_freqs.weight".to_owned(), vec![self.head_dim / 2]));
+        }
+        for layer in 0..self.layers {
+            let mut add = |name: &str, shape: Vec<usize>| shapes.push((format!("blk.{layer}.{name}"), shape));
+            add("attn_norm.weight", vec![hidden]);
+            add("attn_q.weight", vec![query, hidden]);
+            add("attn_k.weight", vec![kv, hidden]);
+            add("attn_v.weight", vec![kv, hidden]);
+            if self.architecture == Architecture::Qwen2 {
+                add("attn_q.bias", vec![query]);
+                add("attn_k.bias", vec![kv]);
+                add("attn_v.bias", vec![kv]);
+            }
+            add("attn_output.weight", vec![hidden, query]);
+            add("ffn_norm.weight", vec![hidden]);
+            add("ffn_gate.weight", vec![self.feed_forward, hidden]);
+            add("ffn_up.weight", vec![self.feed_forward, hidden]);
+            add("ffn_down.weight", vec![hidden, self.feed_forward]);
+        }
+        shapes
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong with a model's files, before any arithmetic.
+//!
+//! Not what can go wrong while computing (that is `backend::BackendError`): every variant names the file, the place
+//! in it, what was expected and what was found.
+
+use std::path::PathBuf;
+
+/// A model that cannot be found, fetched, read or trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file system refused.
+    #[error("cannot {op} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The bytes are not a well-formed GGUF file.
+    #[error("{file}: malformed GGUF at {place}: expected {expected}, found {found}", file = file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// Byte offset, key or tensor.
+        place: String,
+        /// What a good file has there.
+        expected: String,
+        /// What this one has.
+        found: String,
+    },
+    /// The file is well formed, but holds something this program does not compute.
+    #[error("{file}: {place}: this program handles {expected}, found {found}", file = file.display())]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// Key or tensor.
+        place: String,
+        /// What is handled.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// The tokenizer cannot be built from the file's tables.
+    #[error("{file}: tokenizer: {reason}", file = file.display())]
+    Tokenizer {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A text could not be tokenised.
+    #[error("cannot tokenise a text of {bytes} bytes: {reason}")]
+    Encode {
+        /// Length of the text.
+        bytes: usize,
+        /// What the library said.
+        reason: String,
+    },
+    /// The chat template does not compile or does not render.
+    #[error("{file}: chat template: {reason}", file = file.display())]
+    Template {
+        /// The file, or the name the template was given.
+        file: PathBuf,
+        /// What the template engine said.
+        reason: String,
+    },
+}
+
+impl ModelError {
+    /// An adaptor for `map_err` on file operations.
+    pub(crate) fn io(op: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { op, path, source }
+    }
+}

@@ -1,0 +1,288 @@
+//! Text to token ids and back, built from the tables inside a GGUF file.
+//!
+//! Not the chat format (that is `template` and `encode`). Text given here never becomes a control token: the merges
+//! do not know the control tokens at all, so only code that names one can produce it.
+
+use std::collections::HashSet;
+
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
+
+use super::ModelError;
+use super::gguf::{Gguf, Value};
+
+/// Values of `tokenizer.ggml.token_type` that matter here.
+const UNKNOWN: usize = 2;
+const CONTROL: usize = 3;
+const USER_DEFINED: usize = 4;
+
+/// How a pre-tokenizer cuts digits: the only point in which the two regular expressions differ.
+const SPLIT_BEFORE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|";
+const SPLIT_AFTER: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Control tokens that end a turn in the chat formats of the two families.
+const ENDS: [&str; 5] = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+];
+
+/// A byte-level BPE tokenizer.
+pub struct Tokenizer {
+    merges: tokenizers::Tokenizer,
+    control: Vec<(String, u32)>,
+    is_control: HashSet<u32>,
+    /// The bytes of all tokens, one after the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    name: String,
+    eos: Vec<u32>,
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tokenizer({}, {} tokens)", self.name, self.ends.len())
+    }
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer of a model file.
+    ///
+    /// # Errors
+    /// Another kind of tokenizer than byte-level BPE, an unknown pre-tokenizer, or tables that contradict each other.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
+        let bad = |reason: String| ModelError::Tokenizer {
+            file: gguf.path().into(),
+            reason,
+        };
+        let kind = gguf.required("tokenizer.ggml.model", gguf.text("tokenizer.ggml.model")?)?;
+        if kind != "gpt2" {
+            return Err(bad(format!(
+                "expected the model gpt2 (byte-level BPE), found {kind:?}"
+            )));
+        }
+        let texts = strings(gguf, "tokenizer.ggml.tokens")?;
+        let pairs = strings(gguf, "tokenizer.ggml.merges")?;
+        let types = gguf.required(
+            "tokenizer.ggml.token_type",
+            gguf.list("tokenizer.ggml.token_type")?,
+        )?;
+        if types.len() != texts.len() {
+            return Err(bad(format!(
+                "expected {} token types, found {}",
+                texts.len(),
+                types.len()
+            )));
+        }
+        let types: Vec<usize> = types.iter().map(|kind| kind.as_count().unwrap_or(0)).collect();
+
+        let mut vocab = Vocab::default();
+        let mut control = Vec::new();
+        let mut seen = HashSet::new();
+        for (id, (text, kind)) in (0u32..).zip(texts.iter().zip(&types)) {
+            if text.is_empty() || !seen.insert(*text) {
+                return Err(bad(format!(
+                    "token {id}: expected a text of its own, found {text:?}"
+                )));
+            }
+            match *kind {
+                CONTROL | UNKNOWN => control.push(((*text).to_owned(), id)),
+                _ => drop(vocab.insert((*text).to_owned(), id)),
+            }
+        }
+        let mut merges = Vec::with_capacity(pairs.len());
+        for (rank, pair) in pairs.iter().enumerate() {
+            // The library indexes without looking, so every merge is checked before it is handed over.
+            let halves = pair.split_once(' ').filter(|(left, right)| {
+                let joined = format!("{left}{right}");
+                [*left, *right, &joined]
+                    .iter()
+                    .all(|text| vocab.contains_key(*text))
+            });
+            let (left, right) = halves.ok_or_else(|| {
+                bad(format!(
+                    "merge {rank}: {pair:?} does not join two tokens to a token"
+                ))
+            })?;
+            merges.push((left.to_owned(), right.to_owned()));
+        }
+
+        let pre = gguf.required("tokenizer.ggml.pre", gguf.text("tokenizer.ggml.pre")?)?;
+        let fail = |error: tokenizers::Error| bad(error.to_string());
+        let bpe = BPE::builder()
+            .vocab_and_merges(vocab, merges)
+            .ignore_merges(pre == "llama-bpe")
+            .build()
+            .map_err(fail)?;
+        let mut library = tokenizers::Tokenizer::new(bpe);
+        let split: PreTokenizerWrapper = match pre {
+            "qwen2" => pattern(r"\p{N}").map_err(fail)?,
+            "llama-bpe" => pattern(r"\p{N}{1,3}").map_err(fail)?,
+            "smollm" => Digits::new(true).into(),
+            other => {
+                return Err(bad(format!(
+                    "expected the pre-tokenizer qwen2, llama-bpe or smollm, found {other:?}"
+                )));
+            }
+        };
+        let byte_level = ByteLevel::new(false, true, pre == "smollm");
+        library.with_pre_tokenizer(Some(Sequence::new(vec![split, byte_level.into()])));
+        if pre == "qwen2" {
+            library.with_normalizer(Some(NFC)).map_err(fail)?;
+        }
+        let words = texts
+            .iter()
+            .zip(&types)
+            .filter(|(_, kind)| **kind == USER_DEFINED);
+        let words: Vec<_> = words
+            .map(|(text, _)| AddedToken::from(*text, false).normalized(false))
+            .collect();
+        library.add_tokens(words).map_err(fail)?;
+
+        let (bytes, ends) = spell(&texts, &types);
+        let mut tokenizer = Self {
+            merges: library,
+            is_control: control.iter().map(|(_, id)| *id).collect(),
+            control,
+            bytes,
+            ends,
+            name: pre.to_owned(),
+            eos: Vec::new(),
+        };
+        tokenizer.eos = tokenizer.find_ends(gguf)?;
+        Ok(tokenizer)
+    }
+
+    /// The name of the pre-tokenizer.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of token ids.
+    pub fn vocab(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Ids that end a turn, ascending, never empty.
+    pub fn eos(&self) -> &[u32] {
+        &self.eos
+    }
+
+    /// The control tokens: text and id.
+    pub fn control(&self) -> &[(String, u32)] {
+        &self.control
+    }
+
+    /// Token ids of a text; no control token among them, whatever the text says.
+    ///
+    /// # Errors
+    /// The library fails.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        let encoding = self
+            .merges
+            .encode_fast(text, false)
+            .map_err(|error| ModelError::Encode {
+                bytes: text.len(),
+                reason: error.to_string(),
+            })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The bytes that a token stands for: possibly a part of a character; nothing for a control token or an id
+    /// outside the vocabulary. Concatenate them before decoding UTF-8.
+    pub fn bytes(&self, id: u32) -> &[u8] {
+        if self.is_control.contains(&id) {
+            return &[];
+        }
+        self.spelling(id)
+    }
+
+    /// The text of some tokens, control tokens left out; broken UTF-8 becomes U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.bytes(id)).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The text of some tokens, control tokens spelled out.
+    pub fn decode_all(&self, ids: &[u32]) -> String {
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.spelling(id)).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn spelling(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        let start = id
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or(0);
+        self.ends.get(id).map_or(&[], |&end| &self.bytes[start..end])
+    }
+
+    fn find_ends(&self, gguf: &Gguf) -> Result<Vec<u32>, ModelError> {
+        let mut ends = Vec::new();
+        for key in ["eos", "eot", "eom"].map(|name| format!("tokenizer.ggml.{name}_token_id")) {
+            if let Some(id) = gguf.count(&key)? {
+                let id = u32::try_from(id)
+                    .ok()
+                    .filter(|&id| (id as usize) < self.ends.len());
+                ends.push(id.ok_or_else(|| ModelError::Tokenizer {
+                    file: gguf.path().into(),
+                    reason: format!("{key}: expected an id under {}", self.ends.len()),
+                })?);
+            }
+        }
+        gguf.required("tokenizer.ggml.eos_token_id", ends.first())?;
+        let named = self
+            .control
+            .iter()
+            .filter(|(text, _)| ENDS.contains(&text.as_str()));
+        ends.extend(named.map(|(_, id)| *id));
+        ends.sort_unstable();
+        ends.dedup();
+        Ok(ends)
+    }
+}
+
+fn pattern(digits: &str) -> Result<PreTokenizerWrapper, tokenizers::Error> {
+    let regex = SplitPattern::Regex(format!("{SPLIT_BEFORE}{digits}{SPLIT_AFTER}"));
+    Ok(Split::new(regex, SplitDelimiterBehavior::Isolated, false)?.into())
+}
+
+fn strings<'a>(gguf: &'a Gguf, key: &str) -> Result<Vec<&'a str>, ModelError> {
+    let items = gguf.required(key, gguf.list(key)?)?;
+    let texts: Option<Vec<&str>> = items.iter().map(Value::as_text).collect();
+    texts.ok_or_else(|| ModelError::Malformed {
+        file: gguf.path().into(),
+        place: format!("metadata key {key}"),
+        expected: "an array of strings".into(),
+        found: "an array of something else".into(),
+    })
+}
+
+/// Undoes the byte-to-character alphabet of byte-level BPE for every token that is written in it.
+fn spell(texts: &[&str], types: &[usize]) -> (Vec<u8>, Vec<usize>) {
+    let printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let shifted: Vec<u8> = (0..=255).filter(|&byte| !printable(byte)).collect();
+    let byte_of = |letter: char| match u32::from(letter) {
+        code @ 0..=255 => u8::try_from(code).ok().filter(|&byte| printable(byte)),
+        code => shifted.get(code as usize - 256).copied(),
+    };
+    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
+    for (text, kind) in texts.iter().zip(types) {
+        let spelled: Option<Vec<u8>> = match *kind {
+            CONTROL | UNKNOWN | USER_DEFINED => None,
+            _ => text.chars().map(byte_of).collect(),
+        };
+        bytes.extend(spelled.unwrap_or_else(|| text.as_bytes().to_vec()));
+        ends.push(bytes.len());
+    }
+    (bytes, ends)
+}
