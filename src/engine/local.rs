@@ -77,9 +77,9 @@ impl LocalEngine {
     /// An engine over `backend`, which holds the weights of `model`.
     pub fn new(model: Model, backend: Box<dyn Backend>, limits: Limits) -> Self {
         let identity = Identity {
-            model: model.name().to_owned(),
-            model_sha256: model.sha256().to_owned(),
-            template_sha256: model.template_sha256().to_owned(),
+            model: model.name(),
+            model_sha256: model.sha256.clone(),
+            template_sha256: model.template.sha256().to_owned(),
             backend: backend.name().to_owned(),
         };
         let prefixes = PrefixCache::new(limits.prefix_bytes, backend.bytes_per_position());
@@ -192,7 +192,7 @@ impl LocalEngine {
         };
         self.decoded += 1;
         let first = *row.first_token.get_or_insert_with(Instant::now);
-        let stop = if self.model.is_end_of_turn(token) {
+        let stop = if self.model.eos().contains(&token) {
             StopReason::EndOfTurn
         } else {
             row.tokens.push(token);
@@ -209,10 +209,7 @@ impl LocalEngine {
             "completed"
         );
         let tokens = row.tokens[row.prompt_len()..].to_vec();
-        let text = match self.model.decode(&tokens) {
-            Ok(text) => text,
-            Err(error) => return Some(Err(EngineError::Encode(error.to_string()))),
-        };
+        let text = self.model.decode(&tokens);
         Some(Ok(Completion {
             text,
             tokens,

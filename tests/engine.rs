@@ -1,0 +1,153 @@
+//! Claim: a request's tokens do not depend on what shares its batch, on what the prefix cache held, or on when it
+//! was submitted; and what cannot be completed is said, not made up.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use veriharness::backend::candle::CandleBackend;
+use veriharness::backend::{BLOCK, Backend, BackendError, SequenceId, Step};
+use veriharness::engine::local::{Limits, LocalEngine};
+use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
+use veriharness::model::Model;
+use veriharness::model::chat::Message;
+
+fn path() -> PathBuf {
+    PathBuf::from("/tmp/mw/smol.gguf")
+}
+
+fn engine(limits: Limits) -> LocalEngine {
+    let model = Model::open(&path()).unwrap();
+    let backend = Box::new(CandleBackend::load(&model).unwrap());
+    LocalEngine::new(model, backend, limits)
+}
+
+/// A prompt whose first part is shared by all.
+fn prompt(i: usize) -> Vec<Message> {
+    let shared = "You are in a kitchen. There is a red chest, a green door and a table with a lamp on it. ".repeat(4);
+    vec![Message::system("Answer in one short sentence."), Message::user(format!("{shared}Question {i}: what is {i} plus {i}?"))]
+}
+
+fn request(engine: &LocalEngine, i: usize, temperature: f64) -> Request {
+    let sampling = Sampling { temperature, max_tokens: 12, ..Sampling::default() };
+    Request { row: format!("row{i}"), call: 1, seed: 3, prompt: engine.encode(&prompt(i)).unwrap(), sampling }
+}
+
+fn complete(engine: &mut LocalEngine, order: &[usize], temperature: f64) -> BTreeMap<usize, Completion> {
+    let ids: BTreeMap<_, _> = order.iter().map(|&i| (engine.submit(request(engine, i, temperature)), i)).collect();
+    let mut done = BTreeMap::new();
+    while engine.pending() > 0 {
+        for finished in engine.step() {
+            done.insert(ids[&finished.id], finished.result.unwrap());
+        }
+    }
+    done
+}
+
+fn tokens(done: &BTreeMap<usize, Completion>) -> Vec<&[u32]> {
+    done.values().map(|completion| &completion.tokens[..]).collect()
+}
+
+#[test]
+fn batch_order_and_cache_do_not_change_a_token() {
+    for temperature in [0.0, 0.8] {
+        let alone: BTreeMap<_, _> = (0..5)
+            .flat_map(|i| {
+                let limits = Limits { batch: 1, prefix_bytes: 0 };
+                complete(&mut engine(limits), &[i], temperature)
+            })
+            .collect();
+        assert!(alone.values().all(|c| c.cost.cached_tokens == 0 && !c.tokens.is_empty()));
+        let mut cached = engine(Limits { batch: 1, ..Limits::default() });
+        let one_by_one = complete(&mut cached, &[4, 2, 0, 1, 3], temperature);
+        let again = complete(&mut cached, &[3, 1], temperature);
+        let together = complete(&mut engine(Limits { batch: 8, ..Limits::default() }), &[3, 0, 4, 1, 2], temperature);
+        assert_eq!(tokens(&alone), tokens(&one_by_one));
+        assert_eq!(tokens(&alone), tokens(&together));
+        assert_eq!([&alone[&1].tokens, &alone[&3].tokens], [&again[&1].tokens, &again[&3].tokens]);
+        assert!(one_by_one[&3].cost.cached_tokens >= 2 * BLOCK, "{:?}", one_by_one[&3].cost);
+    }
+}
+
+#[test]
+fn seeds_rows_and_calls_draw_differently() {
+    let mut engine = engine(Limits::default());
+    let base = request(&engine, 1, 1.5);
+    let other_seed = Request { seed: 4, ..base.clone() };
+    let other_row = Request { row: "another".into(), ..base.clone() };
+    let other_call = Request { call: 2, ..base.clone() };
+    let mut texts = Vec::new();
+    for request in [base.clone(), base, other_seed, other_row, other_call] {
+        engine.submit(request);
+        while engine.pending() > 0 {
+            texts.extend(engine.step().into_iter().map(|finished| finished.result.unwrap().text));
+        }
+    }
+    assert_eq!(texts[0], texts[1]);
+    assert!(texts[2..].iter().all(|text| *text != texts[0]), "{texts:?}");
+}
+
+#[test]
+fn the_cap_and_the_context_hold() {
+    let mut engine = engine(Limits::default());
+    let mut capped = request(&engine, 0, 0.0);
+    capped.sampling.max_tokens = 2;
+    let mut endless = request(&engine, 0, 0.0);
+    endless.sampling.max_tokens = 1_000_000;
+    let (a, b) = (engine.submit(capped), engine.submit(endless));
+    let mut results = BTreeMap::new();
+    while engine.pending() > 0 {
+        results.extend(engine.step().into_iter().map(|finished| (finished.id, finished.result)));
+    }
+    let cut = results.remove(&a).unwrap().unwrap();
+    assert_eq!((cut.tokens.len(), cut.stop), (2, StopReason::MaxTokens));
+    assert!(matches!(results.remove(&b).unwrap(), Err(EngineError::Context { new: 1_000_000, .. })));
+}
+
+/// A backend that breaks in a chosen way.
+struct Broken(CandleBackend, fn(Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>, BackendError>);
+
+impl Backend for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+    fn vocab(&self) -> usize {
+        self.0.vocab()
+    }
+    fn context(&self) -> usize {
+        self.0.context()
+    }
+    fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
+        self.0.forward(batch).and_then(self.1)
+    }
+    fn fork(&mut self, from: SequenceId, to: SequenceId) -> Result<(), BackendError> {
+        self.0.fork(from, to)
+    }
+    fn release(&mut self, sequence: SequenceId) {
+        self.0.release(sequence);
+    }
+    fn bytes_per_position(&self) -> usize {
+        self.0.bytes_per_position()
+    }
+}
+
+#[test]
+fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
+    let poisoned: fn(Vec<Vec<f32>>) -> _ = |mut logits| {
+        logits.iter_mut().for_each(|row| row[7] = f32::NAN);
+        Ok(logits)
+    };
+    let failing: fn(Vec<Vec<f32>>) -> _ = |_| Err(BackendError::Compute { op: "matmul", reason: "gone".into() });
+    for (break_it, said) in [(poisoned, "non-finite logits: 1 of"), (failing, "gone")] {
+        let model = Model::open(&path()).unwrap();
+        let backend = Broken(CandleBackend::load(&model).unwrap(), break_it);
+        let mut engine = LocalEngine::new(model, Box::new(backend), Limits::default());
+        for i in 0..2 {
+            engine.submit(request(&engine, i, 0.0));
+        }
+        let mut errors = Vec::new();
+        while engine.pending() > 0 {
+            errors.extend(engine.step().into_iter().map(|finished| finished.result.unwrap_err().to_string()));
+        }
+        assert_eq!(errors.len(), 2);
+        assert!(errors.iter().all(|error| error.contains(said)), "{errors:?}");
+    }
+}
