@@ -3,6 +3,8 @@
 //! Its sampled lane can be checked only as far as the wins per seed go: the intervals and p-values there need the
 //! outcomes game by game, which were not released.
 
+#![allow(clippy::unwrap_used)] // A test may panic.
+
 use proptest::prelude::*;
 use serde_json::Value;
 use veriharness::stats::paired::{Counts, Pair, cluster_means, differences};
