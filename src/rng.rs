@@ -46,7 +46,7 @@ pub fn unit(seed: u64, stream: u64, index: u64) -> f64 {
 ///
 /// Returns 0 for a bound of 0 or 1.
 pub fn below(bound: u64, seed: u64, stream: u64, index: u64) -> u64 {
-    (u128::from(value(seed, stream, index)) * u128::from(bound) >> 64) as u64
+    ((u128::from(value(seed, stream, index)) * u128::from(bound)) >> 64) as u64
 }
 
 #[cfg(test)]

@@ -108,9 +108,20 @@ fn drive(
 ) -> (Result<Summary, StudyError>, usize) {
     let rows = plan().select(&Selection::default()).unwrap();
     let inner = ScriptedEngine::parse("script", &script()).unwrap();
-    let mut engine = Watched { inner, events: Default::default(), at_event };
+    let mut engine = Watched {
+        inner,
+        events: Default::default(),
+        at_event,
+    };
     let stop = AtomicBool::new(false);
-    let summary = run(&rows, &mut engine, trace, &mut Silent, Settings { concurrency }, &stop);
+    let summary = run(
+        &rows,
+        &mut engine,
+        trace,
+        &mut Silent,
+        Settings { concurrency },
+        &stop,
+    );
     (summary, engine.events.get())
 }
 
@@ -128,14 +139,24 @@ fn uninterrupted() -> (String, usize) {
     let dir = tempfile::tempdir().unwrap();
     let (summary, events) = drive(&mut open(dir.path()).unwrap(), 1, &|_| ());
     let summary = summary.unwrap();
-    assert_eq!((summary.rows, summary.done, summary.accepted, summary.errors), (8, 8, 4, 0));
+    assert_eq!(
+        (summary.rows, summary.done, summary.accepted, summary.errors),
+        (8, 8, 4, 0)
+    );
     (exported(dir.path()), events)
 }
 
 #[test]
 fn the_script_reaches_every_kind_of_call() {
     let (export, events) = uninterrupted();
-    for part in ["\"reused_from\":2", "reply_unparseable", "action_invalid", "quest_incomplete", "\"truncated\"", "\"accepted\""] {
+    for part in [
+        "\"reused_from\":2",
+        "reply_unparseable",
+        "action_invalid",
+        "quest_incomplete",
+        "\"truncated\"",
+        "\"accepted\"",
+    ] {
         let found = export.contains(part) || part == "\"truncated\"";
         assert!(found, "no call with {part}");
     }
@@ -145,7 +166,9 @@ fn the_script_reaches_every_kind_of_call() {
 /// The child of the next test; on its own it has nothing to do.
 #[test]
 fn child_that_kills_itself() {
-    let (Ok(dir), Ok(at)) = (std::env::var("CRASH_DIR"), std::env::var("CRASH_AT")) else { return };
+    let (Ok(dir), Ok(at)) = (std::env::var("CRASH_DIR"), std::env::var("CRASH_AT")) else {
+        return;
+    };
     let at: usize = at.parse().unwrap();
     let kill = |event: usize| {
         if event == at {
@@ -181,7 +204,9 @@ fn concurrency_changes_nothing_that_is_stored() {
     let (expected, _) = uninterrupted();
     for concurrency in [2, 5, 16] {
         let dir = tempfile::tempdir().unwrap();
-        drive(&mut open(dir.path()).unwrap(), concurrency, &|_| ()).0.unwrap();
+        drive(&mut open(dir.path()).unwrap(), concurrency, &|_| ())
+            .0
+            .unwrap();
         assert_eq!(exported(dir.path()), expected, "{concurrency} rows at once");
     }
 }
@@ -227,7 +252,11 @@ fn the_files_copied_at_any_moment_open_and_are_sound() {
     for event in 1..=events {
         let copied: PathBuf = copies.path().join(event.to_string());
         let findings = verify(&RunReader::open(&copied).unwrap()).unwrap();
-        assert!(findings.problems.is_empty(), "event {event}: {:?}", findings.problems);
+        assert!(
+            findings.problems.is_empty(),
+            "event {event}: {:?}",
+            findings.problems
+        );
         assert!(findings.calls >= calls, "event {event}: a committed call is gone");
         calls = findings.calls;
     }
@@ -239,7 +268,12 @@ fn a_second_process_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let held = open(dir.path()).unwrap();
     let error = open(dir.path()).unwrap_err();
-    assert!(error.to_string().contains(&format!("in use by process {}", std::process::id())), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("in use by process {}", std::process::id())),
+        "{error}"
+    );
     drop(held);
     open(dir.path()).unwrap();
 }
@@ -265,7 +299,9 @@ fn a_changed_study_game_or_model_is_refused_with_both_hashes() {
         (task, "task 20261061", &game, "cafe"),
     ];
     for (header, what, stored, found) in cases {
-        let error = Trace::open(dir.path(), &header, &rows, "").unwrap_err().to_string();
+        let error = Trace::open(dir.path(), &header, &rows, "")
+            .unwrap_err()
+            .to_string();
         for part in [what, stored, found] {
             assert!(error.contains(part), "{error} does not name {part}");
         }
@@ -292,7 +328,11 @@ fn an_edit_of_any_stored_call_shows() {
         drop(connection);
         let findings = verify(&RunReader::open(copy.path()).unwrap()).unwrap();
         assert!(!findings.problems.is_empty(), "unnoticed: {edit}");
-        assert!(findings.problems.iter().all(|p| p.contains("RawDiag")), "{:?}", findings.problems);
+        assert!(
+            findings.problems.iter().all(|p| p.contains("RawDiag")),
+            "{:?}",
+            findings.problems
+        );
     }
 }
 
@@ -302,7 +342,11 @@ fn rows_that_ended_in_an_error_can_be_run_again() {
     let mut trace = open(dir.path()).unwrap();
     let plan = plan();
     let rows = plan.select(&Selection::default()).unwrap();
-    let short: String = script().lines().filter(|l| !l.contains("SameNL")).map(|l| format!("{l}\n")).collect();
+    let short: String = script()
+        .lines()
+        .filter(|l| !l.contains("SameNL"))
+        .map(|l| format!("{l}\n"))
+        .collect();
     let mut engine = ScriptedEngine::parse("script", &short).unwrap();
     let stop = AtomicBool::new(false);
     let settings = Settings { concurrency: 1 };

@@ -22,17 +22,34 @@ fn engine(limits: Limits) -> LocalEngine {
 
 /// A prompt whose first part is shared by all.
 fn prompt(i: usize) -> Vec<Message> {
-    let shared = "You are in a kitchen. There is a red chest, a green door and a table with a lamp on it. ".repeat(4);
-    vec![Message::system("Answer in one short sentence."), Message::user(format!("{shared}Question {i}: what is {i} plus {i}?"))]
+    let shared =
+        "You are in a kitchen. There is a red chest, a green door and a table with a lamp on it. ".repeat(4);
+    vec![
+        Message::system("Answer in one short sentence."),
+        Message::user(format!("{shared}Question {i}: what is {i} plus {i}?")),
+    ]
 }
 
 fn request(engine: &LocalEngine, i: usize, temperature: f64) -> Request {
-    let sampling = Sampling { temperature, max_tokens: 12, ..Sampling::default() };
-    Request { row: format!("row{i}"), call: 1, seed: 3, prompt: engine.encode(&prompt(i)).unwrap(), sampling }
+    let sampling = Sampling {
+        temperature,
+        max_tokens: 12,
+        ..Sampling::default()
+    };
+    Request {
+        row: format!("row{i}"),
+        call: 1,
+        seed: 3,
+        prompt: engine.encode(&prompt(i)).unwrap(),
+        sampling,
+    }
 }
 
 fn complete(engine: &mut LocalEngine, order: &[usize], temperature: f64) -> BTreeMap<usize, Completion> {
-    let ids: BTreeMap<_, _> = order.iter().map(|&i| (engine.submit(request(engine, i, temperature)), i)).collect();
+    let ids: BTreeMap<_, _> = order
+        .iter()
+        .map(|&i| (engine.submit(request(engine, i, temperature)), i))
+        .collect();
     let mut done = BTreeMap::new();
     while engine.pending() > 0 {
         for finished in engine.step() {
@@ -51,19 +68,43 @@ fn batch_order_and_cache_do_not_change_a_token() {
     for temperature in [0.0, 0.8] {
         let alone: BTreeMap<_, _> = (0..5)
             .flat_map(|i| {
-                let limits = Limits { batch: 1, prefix_bytes: 0 };
+                let limits = Limits {
+                    batch: 1,
+                    prefix_bytes: 0,
+                };
                 complete(&mut engine(limits), &[i], temperature)
             })
             .collect();
-        assert!(alone.values().all(|c| c.cost.cached_tokens == 0 && !c.tokens.is_empty()));
-        let mut cached = engine(Limits { batch: 1, ..Limits::default() });
+        assert!(
+            alone
+                .values()
+                .all(|c| c.cost.cached_tokens == 0 && !c.tokens.is_empty())
+        );
+        let mut cached = engine(Limits {
+            batch: 1,
+            ..Limits::default()
+        });
         let one_by_one = complete(&mut cached, &[4, 2, 0, 1, 3], temperature);
         let again = complete(&mut cached, &[3, 1], temperature);
-        let together = complete(&mut engine(Limits { batch: 8, ..Limits::default() }), &[3, 0, 4, 1, 2], temperature);
+        let together = complete(
+            &mut engine(Limits {
+                batch: 8,
+                ..Limits::default()
+            }),
+            &[3, 0, 4, 1, 2],
+            temperature,
+        );
         assert_eq!(tokens(&alone), tokens(&one_by_one));
         assert_eq!(tokens(&alone), tokens(&together));
-        assert_eq!([&alone[&1].tokens, &alone[&3].tokens], [&again[&1].tokens, &again[&3].tokens]);
-        assert!(one_by_one[&3].cost.cached_tokens >= 2 * BLOCK, "{:?}", one_by_one[&3].cost);
+        assert_eq!(
+            [&alone[&1].tokens, &alone[&3].tokens],
+            [&again[&1].tokens, &again[&3].tokens]
+        );
+        assert!(
+            one_by_one[&3].cost.cached_tokens >= 2 * BLOCK,
+            "{:?}",
+            one_by_one[&3].cost
+        );
     }
 }
 
@@ -71,14 +112,28 @@ fn batch_order_and_cache_do_not_change_a_token() {
 fn seeds_rows_and_calls_draw_differently() {
     let mut engine = engine(Limits::default());
     let base = request(&engine, 1, 1.5);
-    let other_seed = Request { seed: 4, ..base.clone() };
-    let other_row = Request { row: "another".into(), ..base.clone() };
-    let other_call = Request { call: 2, ..base.clone() };
+    let other_seed = Request {
+        seed: 4,
+        ..base.clone()
+    };
+    let other_row = Request {
+        row: "another".into(),
+        ..base.clone()
+    };
+    let other_call = Request {
+        call: 2,
+        ..base.clone()
+    };
     let mut texts = Vec::new();
     for request in [base.clone(), base, other_seed, other_row, other_call] {
         engine.submit(request);
         while engine.pending() > 0 {
-            texts.extend(engine.step().into_iter().map(|finished| finished.result.unwrap().text));
+            texts.extend(
+                engine
+                    .step()
+                    .into_iter()
+                    .map(|finished| finished.result.unwrap().text),
+            );
         }
     }
     assert_eq!(texts[0], texts[1]);
@@ -95,15 +150,26 @@ fn the_cap_and_the_context_hold() {
     let (a, b) = (engine.submit(capped), engine.submit(endless));
     let mut results = BTreeMap::new();
     while engine.pending() > 0 {
-        results.extend(engine.step().into_iter().map(|finished| (finished.id, finished.result)));
+        results.extend(
+            engine
+                .step()
+                .into_iter()
+                .map(|finished| (finished.id, finished.result)),
+        );
     }
     let cut = results.remove(&a).unwrap().unwrap();
     assert_eq!((cut.tokens.len(), cut.stop), (2, StopReason::MaxTokens));
-    assert!(matches!(results.remove(&b).unwrap(), Err(EngineError::Context { new: 1_000_000, .. })));
+    assert!(matches!(
+        results.remove(&b).unwrap(),
+        Err(EngineError::Context { new: 1_000_000, .. })
+    ));
 }
 
 /// A backend that breaks in a chosen way.
-struct Broken(CandleBackend, fn(Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>, BackendError>);
+struct Broken(
+    CandleBackend,
+    fn(Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>, BackendError>,
+);
 
 impl Backend for Broken {
     fn name(&self) -> &'static str {
@@ -135,7 +201,12 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
         logits.iter_mut().for_each(|row| row[7] = f32::NAN);
         Ok(logits)
     };
-    let failing: fn(Vec<Vec<f32>>) -> _ = |_| Err(BackendError::Compute { op: "matmul", reason: "gone".into() });
+    let failing: fn(Vec<Vec<f32>>) -> _ = |_| {
+        Err(BackendError::Compute {
+            op: "matmul",
+            reason: "gone".into(),
+        })
+    };
     for (break_it, said) in [(poisoned, "non-finite logits: 1 of"), (failing, "gone")] {
         let model = Model::open(&path()).unwrap();
         let backend = Broken(CandleBackend::load(&model).unwrap(), break_it);
@@ -145,7 +216,12 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
         }
         let mut errors = Vec::new();
         while engine.pending() > 0 {
-            errors.extend(engine.step().into_iter().map(|finished| finished.result.unwrap_err().to_string()));
+            errors.extend(
+                engine
+                    .step()
+                    .into_iter()
+                    .map(|finished| finished.result.unwrap_err().to_string()),
+            );
         }
         assert_eq!(errors.len(), 2);
         assert!(errors.iter().all(|error| error.contains(said)), "{errors:?}");

@@ -2,7 +2,8 @@
 //!
 //! Not the gates that check the envelope's claims (`task_id`, `artifacts`): here it only has to be of the form.
 
-use super::{Category, Envelope, Plan, Problem, commands, kind, schema, strict};
+use super::plan::{clip, commands, kind, schema};
+use super::{Category, Envelope, Plan, Problem, strict};
 use serde_json::{Map, Value, json};
 
 /// The artifact that a LeafOutput with an action plan lists.
@@ -75,7 +76,7 @@ pub fn envelope(value: &Value) -> Result<Envelope, Problem> {
             ("self_assessment", other) => return Err(schema(&path, "an object", kind(other))),
             ("done", other) => return Err(schema(&path, "a boolean", kind(other))),
             _ => {
-                let found = format!("the key `{}`", super::clip(key));
+                let found = format!("the key `{}`", clip(key));
                 return Err(schema("LeafOutput", "only LeafOutput's keys", found));
             }
         }

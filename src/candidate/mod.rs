@@ -4,11 +4,13 @@
 //! and only when the study says so. What is wrong with a reply is data, never an error of ours.
 
 pub mod leaf;
+pub mod plan;
 pub mod strict;
+
+pub use plan::Plan;
 
 use crate::engine::StopReason;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Longest reply that is parsed, in bytes; longer ones are `too_large`.
 pub const MAX_BYTES: usize = 64 * 1024;
@@ -117,13 +119,6 @@ pub struct Envelope {
     pub answer: String,
 }
 
-/// A plan: commands in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The commands as the model wrote them.
-    pub commands: Vec<String>,
-}
-
 /// A parsed completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
@@ -191,7 +186,7 @@ fn read(text: &str, stop: StopReason, format: Format) -> Read {
         }
     };
     match format {
-        Format::Commands => match commands(&value, "") {
+        Format::Commands => match plan::commands(&value, "") {
             Ok(plan) => Read {
                 plan: Some(plan),
                 ..Read::default()
@@ -219,66 +214,6 @@ fn read(text: &str, stop: StopReason, format: Format) -> Read {
                 },
             },
         },
-    }
-}
-
-/// Reads `{"commands": [string, ...]}`, with nothing else in the object. `at` is the path of the object.
-fn commands(value: &Value, at: &str) -> Result<Plan, Problem> {
-    let dot = if at.is_empty() { "" } else { "." };
-    let Value::Object(object) = value else {
-        return Err(schema(at, r#"an object {"commands": [...]}"#, kind(value)));
-    };
-    if let Some(key) = object.keys().find(|key| *key != "commands") {
-        return Err(schema(
-            at,
-            "only the key `commands`",
-            format!("the key `{}`", clip(key)),
-        ));
-    }
-    let path = format!("{at}{dot}commands");
-    let items = match object.get("commands") {
-        Some(Value::Array(items)) => items,
-        Some(other) => return Err(schema(&path, "an array of strings", kind(other))),
-        None => return Err(schema(&path, "an array of strings", "nothing")),
-    };
-    let strings = items.iter().enumerate().map(|(i, item)| match item {
-        Value::String(command) => Ok(command.clone()),
-        other => Err(schema(&format!("{path}[{i}]"), "a string", kind(other))),
-    });
-    Ok(Plan {
-        commands: strings.collect::<Result<_, _>>()?,
-    })
-}
-
-fn schema(place: &str, expected: impl Into<String>, found: impl Into<String>) -> Problem {
-    let place = if place.is_empty() { "the reply" } else { place };
-    Problem {
-        category: Category::Schema,
-        place: place.to_owned(),
-        expected: expected.into(),
-        found: found.into(),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// At most 40 characters of `text`, for error messages.
-fn clip(text: &str) -> String {
-    let mut chars = text.chars();
-    let head: String = chars.by_ref().take(40).collect();
-    if chars.next().is_some() {
-        head + "…"
-    } else {
-        head
     }
 }
 

@@ -3,7 +3,8 @@
 //! Not a lenient reader: one value and nothing around it, no key twice, no NaN. It names what is wrong instead of
 //! guessing what was meant.
 
-use super::{Category, MAX_BYTES, MAX_DEPTH, Problem, clip};
+use super::plan::clip;
+use super::{Category, MAX_BYTES, MAX_DEPTH, Problem};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 

@@ -37,16 +37,40 @@ pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
 fn machine_lines() -> Vec<(&'static str, String)> {
     let cores = std::thread::available_parallelism().map_or("unknown".into(), |n| n.to_string());
     let memory = machine::memory_mib().map_or("unknown".into(), |(total, free)| {
-        format!("{:.1} GiB, {:.1} available", total as f64 / 1024.0, free as f64 / 1024.0)
+        format!(
+            "{:.1} GiB, {:.1} available",
+            total as f64 / 1024.0,
+            free as f64 / 1024.0
+        )
     });
     let flags = machine::cpu_flags();
-    let telling = ["avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd"];
-    let have: Vec<_> = telling.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).collect();
+    let telling = [
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512_vnni",
+        "avx_vnni",
+        "amx_int8",
+        "asimd",
+    ];
+    let have: Vec<_> = telling
+        .into_iter()
+        .filter(|name| flags.iter().any(|flag| flag == name))
+        .collect();
     vec![
         ("system", machine::kernel()),
         ("cpu", machine::cpu_name()),
         ("cores", cores),
-        ("features", if have.is_empty() { "none known".into() } else { have.join(" ") }),
+        (
+            "features",
+            if have.is_empty() {
+                "none known".into()
+            } else {
+                have.join(" ")
+            },
+        ),
         ("memory", memory),
     ]
 }
@@ -70,7 +94,10 @@ fn model_lines() -> Vec<(&'static str, String)> {
 }
 
 fn pip() -> String {
-    let run = Command::new("python3").args(["-m", "pip", "--version"]).stdin(Stdio::null()).output();
+    let run = Command::new("python3")
+        .args(["-m", "pip", "--version"])
+        .stdin(Stdio::null())
+        .output();
     match run {
         Ok(out) if out.status.success() => {
             let said = String::from_utf8_lossy(&out.stdout);
@@ -93,5 +120,9 @@ fn sandbox_lines() -> Vec<(&'static str, String)> {
         None | Some("0") => "not available".to_owned(),
         Some(most) => format!("on, at most {most}"),
     };
-    vec![("landlock", landlock.into()), ("seccomp", seccomp), ("user namespaces", namespaces)]
+    vec![
+        ("landlock", landlock.into()),
+        ("seccomp", seccomp),
+        ("user namespaces", namespaces),
+    ]
 }

@@ -20,7 +20,9 @@ pub fn missing_features() -> Option<String> {
 
 /// Flags of the first CPU; empty when unknown.
 pub fn cpu_flags() -> Vec<String> {
-    let flags = cpuinfo("flags").or_else(|| cpuinfo("Features")).unwrap_or_default();
+    let flags = cpuinfo("flags")
+        .or_else(|| cpuinfo("Features"))
+        .unwrap_or_default();
     flags.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -35,7 +37,13 @@ fn cpuinfo(key: &str) -> Option<String> {
 
 /// Memory in MiB: (total, available).
 pub fn memory_mib() -> Option<(u64, u64)> {
-    let kib = |key| field("/proc/meminfo", key)?.split_whitespace().next()?.parse::<u64>().ok();
+    let kib = |key| {
+        field("/proc/meminfo", key)?
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    };
     Some((kib("MemTotal")? / 1024, kib("MemAvailable")? / 1024))
 }
 
@@ -59,5 +67,7 @@ fn field(file: &str, key: &str) -> Option<String> {
 
 /// A file's text without outer white space.
 pub fn read_trimmed(file: impl AsRef<Path>) -> Option<String> {
-    std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
+    std::fs::read_to_string(file)
+        .ok()
+        .map(|text| text.trim().to_owned())
 }

@@ -86,7 +86,9 @@ pub fn main() -> u8 {
     };
     start_logs(cli.verbose);
     for name in unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
-        complain(&format!("warning: {name} is set, but no flag or setting of that name exists"));
+        complain(&format!(
+            "warning: {name} is set, but no flag or setting of that name exists"
+        ));
     }
     let result = match cli.command {
         Command::Study(args) => study::run(args),
@@ -115,7 +117,9 @@ pub(crate) fn complain(text: &str) {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     })
 }
 
@@ -128,19 +132,27 @@ fn start_logs(verbose: u8) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     // A second subscriber can exist only in tests that call `main` twice.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 /// `VERIHARNESS_*` variables that nothing reads: most likely misspelt.
 fn unknown_variables(set: impl Iterator<Item = String>) -> Vec<String> {
     fn collect(command: &clap::Command, known: &mut BTreeSet<String>) {
-        known.extend(command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_str()?.to_owned())));
+        known.extend(
+            command
+                .get_arguments()
+                .filter_map(|arg| Some(arg.get_env()?.to_str()?.to_owned())),
+        );
         command.get_subcommands().for_each(|sub| collect(sub, known));
     }
     let mut known: BTreeSet<String> = OTHER_VARIABLES.map(str::to_owned).into();
     collect(&Cli::command(), &mut known);
-    let mut unknown: Vec<_> =
-        set.filter(|name| name.starts_with("VERIHARNESS_") && !known.contains(name)).collect();
+    let mut unknown: Vec<_> = set
+        .filter(|name| name.starts_with("VERIHARNESS_") && !known.contains(name))
+        .collect();
     unknown.sort();
     unknown
 }
@@ -156,7 +168,13 @@ mod tests {
 
     #[test]
     fn a_misspelt_variable_is_noticed_and_a_real_one_is_not() {
-        let set = ["VERIHARNESS_MODLE", "VERIHARNESS_MODEL", "VERIHARNESS_HOME", "HOME"].map(str::to_owned);
+        let set = [
+            "VERIHARNESS_MODLE",
+            "VERIHARNESS_MODEL",
+            "VERIHARNESS_HOME",
+            "HOME",
+        ]
+        .map(str::to_owned);
         assert_eq!(unknown_variables(set.into_iter()), ["VERIHARNESS_MODLE"]);
     }
 }

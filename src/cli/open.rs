@@ -24,15 +24,28 @@ pub struct Opened {
 pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
     if let Some(file) = spec.strip_prefix("scripted:") {
         let engine = Box::new(ScriptedEngine::open(Path::new(file))?);
-        return Ok(Opened { engine, source: file.to_owned() });
+        return Ok(Opened {
+            engine,
+            source: file.to_owned(),
+        });
     }
     let model = Model::open(Path::new(spec))?;
     let backend = Box::new(CandleBackend::load(&model)?);
-    let limits = Limits { batch, ..Limits::default() };
-    Ok(Opened { engine: Box::new(LocalEngine::new(model, backend, limits)), source: String::new() })
+    let limits = Limits {
+        batch,
+        ..Limits::default()
+    };
+    Ok(Opened {
+        engine: Box::new(LocalEngine::new(model, backend, limits)),
+        source: String::new(),
+    })
 }
 
 /// The folder of pulled models, for display.
-pub fn models_folder() -> String { String::new() }
+pub fn models_folder() -> String {
+    String::new()
+}
 /// Models that are there, for display.
-pub fn models_present() -> Vec<(&'static str, String)> { Vec::new() }
+pub fn models_present() -> Vec<(&'static str, String)> {
+    Vec::new()
+}

@@ -109,8 +109,17 @@ pub fn run(args: StudyArgs) -> anyhow::Result<u8> {
     }
     let started = Instant::now();
     let mut progress = Display::stderr();
-    let settings = Settings { concurrency: args.concurrency };
-    let summary = drive(&rows, opened.engine.as_mut(), &mut trace, &mut progress, settings, &stop)?;
+    let settings = Settings {
+        concurrency: args.concurrency,
+    };
+    let summary = drive(
+        &rows,
+        opened.engine.as_mut(),
+        &mut trace,
+        &mut progress,
+        settings,
+        &stop,
+    )?;
     trace.end_session(started.elapsed().as_millis() as u64)?;
     drop(trace);
     finish(&dir, summary)
@@ -146,13 +155,21 @@ fn run_name(study: &Study, overrides: &[String]) -> String {
         hash.update([0]);
     }
     let hash = format!("{:x}", hash.finalize());
-    let stem = Path::new(&study.model).file_stem().map_or(study.model.as_str(), |s| s.to_str().unwrap_or("model"));
+    let stem = Path::new(&study.model)
+        .file_stem()
+        .map_or(study.model.as_str(), |s| s.to_str().unwrap_or("model"));
     let model: String = stem
         .rsplit(':')
         .next()
         .unwrap_or(stem)
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
         .collect();
     format!("{}-{model}-{}", study.name, &hash[..8])
 }
@@ -162,16 +179,27 @@ const DISK_PER_CALL: u64 = 24 * 1024;
 
 fn dry_run(plan: &Plan, rows: &[Arc<crate::agent::RowSpec>], dir: &Path) -> anyhow::Result<u8> {
     let calls: u64 = rows.iter().map(|row| u64::from(row.planned.budget)).sum();
-    let tokens: u64 =
-        rows.iter().map(|row| u64::from(row.planned.budget) * row.sampling.max_tokens as u64).sum();
+    let tokens: u64 = rows
+        .iter()
+        .map(|row| u64::from(row.planned.budget) * row.sampling.max_tokens as u64)
+        .sum();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "study       {} (sha256 {})", plan.study.name, plan.study.sha256())?;
+    writeln!(
+        out,
+        "study       {} (sha256 {})",
+        plan.study.name,
+        plan.study.sha256()
+    )?;
     writeln!(out, "model       {}", plan.study.model)?;
     writeln!(out, "run folder  {}", dir.display())?;
     writeln!(out, "rows        {} of {}", rows.len(), plan.rows.len())?;
     writeln!(out, "calls       at most {calls}")?;
     writeln!(out, "new tokens  at most {tokens}")?;
-    writeln!(out, "disk        about {} MiB at most", (calls * DISK_PER_CALL).div_ceil(1 << 20))?;
+    writeln!(
+        out,
+        "disk        about {} MiB at most",
+        (calls * DISK_PER_CALL).div_ceil(1 << 20)
+    )?;
     for row in rows {
         writeln!(out, "  {}", row.planned.key)?;
     }
@@ -200,9 +228,12 @@ fn set_aside(dir: &Path) -> anyhow::Result<()> {
     }
     let _held = crate::trace::lock::RunLock::take(dir)?;
     let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("run");
-    let free = (1..10_000).map(|n| dir.with_file_name(format!("{name}.old{n}"))).find(|path| !path.exists());
+    let free = (1..10_000)
+        .map(|n| dir.with_file_name(format!("{name}.old{n}")))
+        .find(|path| !path.exists());
     let to = free.context("too many set-aside runs")?;
-    std::fs::rename(dir, &to).with_context(|| format!("cannot rename {} to {}", dir.display(), to.display()))?;
+    std::fs::rename(dir, &to)
+        .with_context(|| format!("cannot rename {} to {}", dir.display(), to.display()))?;
     super::complain(&format!("the earlier run is now {}", to.display()));
     Ok(())
 }

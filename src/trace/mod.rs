@@ -9,6 +9,7 @@ pub mod export;
 pub mod lock;
 pub mod read;
 pub mod schema;
+mod start;
 pub mod store;
 pub mod verify;
 

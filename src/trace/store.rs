@@ -3,10 +3,10 @@
 //! Not the reader's side (`read`) and not the check (`verify`). [`Committed`] is made here and nowhere else: it is
 //! the proof that a call is on disk, and the agent loop builds no further prompt without it.
 
-use super::export::{CallLine, chain_hash, row_seed};
+use super::export::{CallLine, chain_hash};
 use super::lock::RunLock;
-use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, schema};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
+use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, schema, start};
+use rusqlite::{Connection, ErrorCode, Transaction, params};
 use std::path::{Path, PathBuf};
 
 /// Proof that a call of a row is durable. Only [`Trace`] makes one; it is used up by the next prompt.
@@ -108,8 +108,8 @@ impl Trace {
             .query_row("PRAGMA user_version", [], |r| r.get(0))
             .map_err(wrap)?;
         match version {
-            0 => create(&mut connection, header, rows).map_err(wrap)?,
-            schema::VERSION => same_run(&connection, dir, &file, header, rows)?,
+            0 => start::create(&mut connection, header, rows).map_err(wrap)?,
+            schema::VERSION => start::same_run(&connection, dir, &file, header, rows)?,
             other => {
                 return Err(TraceError::Corrupt {
                     file: file.display().to_string(),
@@ -281,75 +281,6 @@ pub(super) fn sqlite_error(file: &Path, source: rusqlite::Error) -> TraceError {
     match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => TraceError::DiskFull { file },
         _ => TraceError::Sqlite { file, source },
-    }
-}
-
-fn create(connection: &mut Connection, header: &Header, rows: &[PlannedRow]) -> rusqlite::Result<()> {
-    let tx = connection.transaction()?;
-    tx.execute_batch(schema::SQL)?;
-    tx.execute(
-        "INSERT INTO header (json) VALUES (?1)",
-        [serde_json::json!(header).to_string()],
-    )?;
-    for row in rows {
-        tx.execute(
-            "INSERT INTO rows (key, lane, task, policy, budget, seed, last_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![row.key, row.lane, row.task, row.policy, row.budget, row.seed as i64, row_seed(&row.key)],
-        )?;
-    }
-    tx.pragma_update(None, "user_version", schema::VERSION)?;
-    tx.commit()
-}
-
-fn same_run(
-    connection: &Connection,
-    dir: &Path,
-    file: &Path,
-    header: &Header,
-    rows: &[PlannedRow],
-) -> Result<(), TraceError> {
-    let stored = super::read::header(connection, file)?;
-    let changed = |what: &str, stored: &str, found: &str| {
-        Err(TraceError::Changed {
-            run: dir.display().to_string(),
-            what: what.into(),
-            stored: stored.into(),
-            found: found.into(),
-        })
-    };
-    let (old, new) = (&stored.identity, &header.identity);
-    let pairs = [
-        ("study (sha256)", &stored.study_sha256, &header.study_sha256),
-        ("model (sha256)", &old.model_sha256, &new.model_sha256),
-        (
-            "chat template (sha256)",
-            &old.template_sha256,
-            &new.template_sha256,
-        ),
-        ("backend", &old.backend, &new.backend),
-    ];
-    if let Some((what, stored, found)) = pairs.into_iter().find(|(_, stored, found)| stored != found) {
-        return changed(what, stored, found);
-    }
-    for (task, found) in &header.tasks {
-        match stored.tasks.get(task) {
-            Some(stored) if stored == found => {}
-            Some(stored) => return changed(&format!("task {task} (sha256)"), stored, found),
-            None => return changed(&format!("task {task} (sha256)"), "no such task", found),
-        }
-    }
-    // The rows follow from the study, so they can differ only when the program has changed what a study means.
-    let count: Option<i64> = connection
-        .query_row("SELECT count(*) FROM rows", [], |r| r.get(0))
-        .optional()
-        .unwrap_or(None);
-    match count {
-        Some(count) if count == rows.len() as i64 => Ok(()),
-        other => changed(
-            "number of rows",
-            &other.unwrap_or(0).to_string(),
-            &rows.len().to_string(),
-        ),
     }
 }
 
