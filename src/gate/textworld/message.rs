@@ -9,7 +9,7 @@ use super::game::{Entity, Game};
 use super::logic::{Action, CompiledRule, Id};
 use super::play::Before;
 use super::quest::Progress;
-use super::template::Node;
+use super::template::{Node, paragraph};
 use super::text::{View, in_words};
 
 /// TextWorld's own opening picture: data of TextWorld, under its licence.
@@ -18,9 +18,20 @@ const AFTERMATH: &str = "Would you like to RESTART, RESTORE a saved game, QUIT o
 
 /// The first text of a game.
 pub(super) fn opening(view: &View<'_>) -> String {
-    let objective = super::template::paragraph(&view.game.objective);
+    let objective = objective(&view.game.objective);
     let tail = tail(&view.title_of(view.room()), 0, 1, 128);
     format!("\n\n\n\n{BANNER}\n{objective}\n\n{}\n{tail}", view.room_text())
+}
+
+/// The story file holds each line of the objective in pieces, so an apostrophe at the edge of one is not inside a
+/// word.
+fn objective(text: &str) -> String {
+    const PIECE: usize = 200;
+    let line = |line: &str| -> String {
+        let chars: Vec<char> = line.chars().collect();
+        chars.chunks(PIECE).map(|piece| paragraph(&piece.iter().collect::<String>())).collect()
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The status line that the interpreter leaves at the end of every text.
