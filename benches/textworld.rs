@@ -5,7 +5,12 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use veriharness::gate::textworld::{Game, judge, library};
 
-const PLAN: [&str; 4] = ["go east", "take type 4 latchkey from type 4 chest", "drop cookie", "go west"];
+const PLAN: [&str; 4] = [
+    "go east",
+    "take type 4 latchkey from type 4 chest",
+    "drop cookie",
+    "go west",
+];
 
 fn games(c: &mut Criterion) {
     let game = library::open("20261052").expect("a game of the library");
@@ -20,12 +25,19 @@ fn games(c: &mut Criterion) {
             listed
         });
     });
-    let plan: Vec<String> = ["go east", "take spork from type 4 chest"].map(str::to_owned).into();
-    c.bench_function("textworld/judge a winning plan", |b| b.iter(|| judge(&game, black_box(&plan), 4)));
-    let plan: Vec<String> = ["go east", "open chest"].map(str::to_owned).into();
-    c.bench_function("textworld/judge a failing plan, next winning command included", |b| {
-        b.iter(|| judge(&game, black_box(&plan), 4));
+    let plan: Vec<String> = ["go east", "take spork from type 4 chest"]
+        .map(str::to_owned)
+        .into();
+    c.bench_function("textworld/judge a winning plan", |b| {
+        b.iter(|| judge(&game, black_box(&plan), 4))
     });
+    let plan: Vec<String> = ["go east", "open chest"].map(str::to_owned).into();
+    c.bench_function(
+        "textworld/judge a failing plan, next winning command included",
+        |b| {
+            b.iter(|| judge(&game, black_box(&plan), 4));
+        },
+    );
     c.bench_function("textworld/texts of one step", |b| {
         let mut play = game.start();
         play.step("go east").expect("an admissible command");

@@ -1,6 +1,8 @@
 //! Play equals TextWorld 1.7.0, byte for byte: the recorded games, the judged plans, and kinds of game that the
 //! library does not have.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its data has failed")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -72,7 +74,11 @@ fn every_recorded_plan_gets_its_recorded_verdict() {
             assert_eq!(index as u64, record["index"].as_u64().unwrap(), "{record}");
         }
         if verdict != "won" {
-            assert_eq!(listed.len() as u64, record["n_admissible"].as_u64().unwrap(), "{record}");
+            assert_eq!(
+                listed.len() as u64,
+                record["n_admissible"].as_u64().unwrap(),
+                "{record}"
+            );
         }
         if verdict == "invalid" {
             // The recording cuts the list at 12.
@@ -101,7 +107,11 @@ fn run_raw(game: &Game, plan: &[String]) -> (&'static str, usize, Vec<String>) {
             return ("won", i, play.admissible().map(str::to_owned).collect());
         }
     }
-    ("not_won", plan.len().saturating_sub(1), play.admissible().map(str::to_owned).collect())
+    (
+        "not_won",
+        plan.len().saturating_sub(1),
+        play.admissible().map(str::to_owned).collect(),
+    )
 }
 
 fn gate_agrees(game: &Game, plan: &[String], record: &Value) {
@@ -109,9 +119,17 @@ fn gate_agrees(game: &Game, plan: &[String], record: &Value) {
     let (expected, index, listed) = run_raw(game, &trimmed);
     let verdict = judge(game, plan, 4);
     let Some(failure) = verdict.failure else {
-        assert_eq!((expected, verdict.executed, verdict.unused), ("won", index + 1, plan.len() - index - 1), "{record}");
+        assert_eq!(
+            (expected, verdict.executed, verdict.unused),
+            ("won", index + 1, plan.len() - index - 1),
+            "{record}"
+        );
         if expected == record["verdict"] {
-            assert_eq!(verdict.unused as u64, record["unused"].as_u64().unwrap(), "{record}");
+            assert_eq!(
+                verdict.unused as u64,
+                record["unused"].as_u64().unwrap(),
+                "{record}"
+            );
         }
         return;
     };
@@ -121,7 +139,10 @@ fn gate_agrees(game: &Game, plan: &[String], record: &Value) {
             assert_eq!(failure.label(), "textworld.action_invalid", "{record}");
             assert_eq!(failure.location, format!("LeafOutput.answer.commands[{index}]"));
             assert_eq!(failure.observed, plan[index]);
-            assert_eq!(failure.message, format!("Command {index} is not admissible in the current game state."));
+            assert_eq!(
+                failure.message,
+                format!("Command {index} is not admissible in the current game state.")
+            );
             assert_eq!(failure.expected, Expected::OneOf(listed), "{record}");
         }
         _ if plan.is_empty() => assert_eq!(failure.label(), "textworld.command_missing"),
@@ -135,7 +156,10 @@ fn files_are_those_of_the_manifests_and_their_solutions_win() {
         for entry in manifest(folder) {
             let name = entry["name"].as_str().unwrap();
             let bytes = std::fs::read(root().join(folder).join(format!("{name}.json"))).unwrap();
-            let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+            let hash: String = Sha256::digest(&bytes)
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect();
             assert_eq!(hash, entry["sha256"].as_str().unwrap(), "{name}");
             assert_eq!(bytes.len() as u64, entry["bytes"].as_u64().unwrap(), "{name}");
             let game = Game::parse(&bytes, name).unwrap();
@@ -151,19 +175,31 @@ fn files_are_those_of_the_manifests_and_their_solutions_win() {
 #[test]
 fn a_plan_that_fails_says_where_and_keeps_the_rest_beside_it() {
     let game = library::open("20261052").unwrap();
-    let plan = |commands: &[&str]| judge(&game, &commands.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>(), 4);
+    let plan = |commands: &[&str]| {
+        judge(
+            &game,
+            &commands.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>(),
+            4,
+        )
+    };
 
     let verdict = plan(&["go east", "open chest", "take spork"]);
     let failure = verdict.failure.unwrap();
     assert_eq!(failure.location, "LeafOutput.answer.commands[1]");
     assert_eq!((verdict.executed, verdict.unused, verdict.won), (1, 0, false));
-    assert_eq!(verdict.post_hoc.next_winning.as_deref(), Some("take spork from type 4 chest"));
+    assert_eq!(
+        verdict.post_hoc.next_winning.as_deref(),
+        Some("take spork from type 4 chest")
+    );
     assert_eq!(verdict.post_hoc.commands_to_win, Some(1));
 
     let verdict = plan(&["go east", "take spork from type 4 chest", "look", "look", "look"]);
     let failure = verdict.failure.unwrap();
     assert_eq!(failure.label(), "textworld.turn_budget_exceeded");
-    assert_eq!((failure.observed.as_str(), failure.location.as_str()), ("5 commands", "LeafOutput.answer.commands"));
+    assert_eq!(
+        (failure.observed.as_str(), failure.location.as_str()),
+        ("5 commands", "LeafOutput.answer.commands")
+    );
     assert_eq!(failure.expected, Expected::Value("1 to 4 commands".into()));
     assert_eq!(verdict.post_hoc.first_steps.as_deref(), Some("accepted"));
     assert_eq!((verdict.executed, verdict.won), (0, false));
@@ -171,7 +207,10 @@ fn a_plan_that_fails_says_where_and_keeps_the_rest_beside_it() {
     let failure = plan(&["look", "inventory"]).failure.unwrap();
     assert_eq!(failure.label(), "textworld.quest_incomplete");
     assert_eq!(failure.observed, "2 commands ran and the game is not won");
-    assert_eq!(failure.expected, Expected::Value("a plan whose last command wins the game".into()));
+    assert_eq!(
+        failure.expected,
+        Expected::Value("a plan whose last command wins the game".into())
+    );
 
     // The command is compared exactly but for outer white space, and the raw string is what was observed.
     assert!(plan(&["  go east ", "\ttake spork from type 4 chest\n"]).won);
@@ -191,7 +230,11 @@ fn a_plan_can_lose_a_game_that_has_fail_events() {
             let verdict = judge(&game, &plan, 16);
             match verdict.failure.as_ref().map(|f| f.code.as_str()) {
                 Some("action_invalid") if way.len() < 5 => {
-                    let admissible = verdict.post_hoc.admissible.into_iter().filter(|c| c.starts_with("go "));
+                    let admissible = verdict
+                        .post_hoc
+                        .admissible
+                        .into_iter()
+                        .filter(|c| c.starts_with("go "));
                     open.extend(admissible.map(|c| [way.clone(), vec![c]].concat()));
                 }
                 Some("action_invalid") => {}
@@ -210,9 +253,15 @@ fn a_plan_can_lose_a_game_that_has_fail_events() {
 fn the_view_of_a_task_holds_its_start_and_nothing_else() {
     let game = library::open("20261052").unwrap();
     let task = view(&game, "20261052", 4);
-    assert_eq!((task.id.as_str(), task.family.as_str(), task.max_steps), ("20261052", "textworld", 4));
+    assert_eq!(
+        (task.id.as_str(), task.family.as_str(), task.max_steps),
+        ("20261052", "textworld", 4)
+    );
     assert_eq!(task.inventory, "You are carrying: a cookie.");
-    assert!(task.description.starts_with("-= Workshop =-\nYou find yourself in a workshop."));
+    assert!(
+        task.description
+            .starts_with("-= Workshop =-\nYou find yourself in a workshop.")
+    );
     assert!(task.objective.contains("pick up the spork"));
     let text = serde_json::to_string(&task).unwrap();
     assert!(!text.contains("take spork from type 4 chest"));

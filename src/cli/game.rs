@@ -14,7 +14,7 @@ use crate::gate::textworld::{Game, Play, Search, library, shortest_win};
 /// Columns that texts are wrapped at.
 const WIDTH: usize = 80;
 /// States that a hint may look at: some seconds at most.
-const HINT_STATES: usize = 200_000;
+const HINT_STATES: usize = 100_000;
 /// States that `show` may look at to tell whether the game is short.
 const SHOW_STATES: usize = 20_000;
 
@@ -67,7 +67,9 @@ fn list(out: &mut impl Write) -> anyhow::Result<u8> {
     for name in library::names() {
         let game = library::open(name)?;
         let (rooms, things, _) = game.size();
-        let steps = game.walkthrough().map_or_else(|| "-".into(), |w| counted(w.len(), "command"));
+        let steps = game
+            .walkthrough()
+            .map_or_else(|| "-".into(), |w| counted(w.len(), "command"));
         let (rooms, things) = (counted(rooms, "room"), counted(things, "thing"));
         writeln!(out, "{name}  {rooms}, {things}, solution of {steps}")?;
     }
@@ -78,11 +80,15 @@ fn show(game: &Game, out: &mut impl Write) -> anyhow::Result<u8> {
     let play = game.start();
     let (rooms, things, quests) = game.size();
     writeln!(out, "game       {}", game.file())?;
-    let most = game.max_score().map_or_else(|| "no limit".into(), |m| m.to_string());
+    let most = game
+        .max_score()
+        .map_or_else(|| "no limit".into(), |m| m.to_string());
     let (rooms, things) = (counted(rooms, "room"), counted(things, "thing"));
     let quests = counted(quests, "quest");
     writeln!(out, "size       {rooms}, {things}, {quests}; most points: {most}")?;
-    let walkthrough = game.walkthrough().map_or_else(|| "none in the file".into(), |w| w.join(", "));
+    let walkthrough = game
+        .walkthrough()
+        .map_or_else(|| "none in the file".into(), |w| w.join(", "));
     write!(out, "{}", wrapped(&format!("solution   {walkthrough}"), 11))?;
     let shortest = match shortest_win(&play, SHOW_STATES) {
         Search::Found(commands) => format!("{}: {}", counted(commands.len(), "command"), commands.join(", ")),
@@ -91,7 +97,12 @@ fn show(game: &Game, out: &mut impl Write) -> anyhow::Result<u8> {
     };
     write!(out, "{}", wrapped(&format!("shortest   {shortest}"), 11))?;
     tell_unmodelled(game, out)?;
-    writeln!(out, "\n{}\n{}", wrapped(game.objective(), 0), wrapped(&play.description(), 0))?;
+    writeln!(
+        out,
+        "\n{}\n{}",
+        wrapped(game.objective(), 0),
+        wrapped(&play.description(), 0)
+    )?;
     writeln!(out, "{}\nadmissible commands", wrapped(&play.inventory(), 0))?;
     print_commands(&play, out)?;
     Ok(0)
@@ -103,7 +114,10 @@ fn counted(n: usize, what: &str) -> String {
 
 fn tell_unmodelled(game: &Game, out: &mut impl Write) -> anyhow::Result<()> {
     if !game.unmodelled().is_empty() {
-        let note = format!("text       Not all of it is exact. {}", game.unmodelled().join(" "));
+        let note = format!(
+            "text       Not all of it is exact. {}",
+            game.unmodelled().join(" ")
+        );
         write!(out, "{}", wrapped(&note, 11))?;
     }
     Ok(())
@@ -155,7 +169,11 @@ fn play(game: &Game, input: impl BufRead, out: &mut impl Write) -> anyhow::Resul
 
 /// The message without the story file's last question, which only its own interpreter can answer.
 fn told(message: &str) -> &str {
-    message.split("\n\nWould you like to RESTART").next().unwrap_or(message).trim_end()
+    message
+        .split("\n\nWould you like to RESTART")
+        .next()
+        .unwrap_or(message)
+        .trim_end()
 }
 
 fn hint(play: &Play<'_>) -> String {
@@ -173,10 +191,24 @@ fn compare(game: &Game, golden: &Path, out: &mut impl Write) -> anyhow::Result<u
     let name = golden.display().to_string();
     let file = std::fs::File::open(golden).with_context(|| name.clone())?;
     let result = verify(game, std::io::BufReader::new(file), &name)?;
-    writeln!(out, "{} steps compared, {} differ", result.compared, result.differ)?;
-    for Difference { episode, step, field, expected, found } in &result.differences {
+    writeln!(
+        out,
+        "{} steps compared, {} differ",
+        result.compared, result.differ
+    )?;
+    for Difference {
+        episode,
+        step,
+        field,
+        expected,
+        found,
+    } in &result.differences
+    {
         let episode = episode.map_or_else(|| "-".into(), |e| e.to_string());
-        writeln!(out, "episode {episode}, step {step}, {field}\n  expected {expected}\n  found    {found}")?;
+        writeln!(
+            out,
+            "episode {episode}, step {step}, {field}\n  expected {expected}\n  found    {found}"
+        )?;
     }
     Ok(u8::from(result.differ > 0 || !result.differences.is_empty()))
 }

@@ -17,7 +17,10 @@ pub fn expand_all(base: &mut RuleBase, file: &str) -> Result<(), GameError> {
     for (name, rule) in &mut base.rules {
         for side in [&mut rule.pre, &mut rule.post] {
             let mut out = Vec::new();
-            if side.iter().any(|atom| !expand(&aliases, atom, MAX_DEPTH, &mut out)) {
+            if side
+                .iter()
+                .any(|atom| !expand(&aliases, atom, MAX_DEPTH, &mut out))
+            {
                 return Err(GameError::Invalid {
                     file: file.into(),
                     place: format!("KB.logic, rule {name}"),
@@ -49,7 +52,10 @@ fn expand(aliases: &[Alias], atom: &Atom, depth: usize, out: &mut Vec<Atom>) -> 
                 let at = alias.left.args.iter().position(|left| left == arg);
                 at.and_then(|i| atom.args.get(i)).unwrap_or(arg).clone()
             });
-            let next = Atom { name: right.name.clone(), args: written.collect() };
+            let next = Atom {
+                name: right.name.clone(),
+                args: written.collect(),
+            };
             expand(aliases, &next, depth - 1, out)
         })
 }

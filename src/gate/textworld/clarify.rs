@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use super::game::Game;
-use super::logic::{Action, Id, NONE, Piece};
+use super::logic::{Action, Piece};
+use super::state::{Id, NONE};
 use super::text::View;
 
 /// Words that the story file does not learn as names of their own.
@@ -17,7 +18,16 @@ const MAX_NAMED: usize = 2048;
 pub(super) fn clashes(game: &Game) -> HashMap<Id, Vec<Id>> {
     let named: Vec<(Id, Vec<String>)> = (0..game.names.len())
         .filter(|e| game.is_a(*e as Id, game.known.thing))
-        .map(|e| (e as Id, game.names[e].to_lowercase().split_whitespace().map(str::to_owned).collect()))
+        .map(|e| {
+            (
+                e as Id,
+                game.names[e]
+                    .to_lowercase()
+                    .split_whitespace()
+                    .map(str::to_owned)
+                    .collect(),
+            )
+        })
         .collect();
     let mut out = HashMap::new();
     if named.len() > MAX_NAMED {
@@ -42,10 +52,13 @@ pub(super) fn clarification(before: &View<'_>, action: &Action) -> Option<String
     let rule = &game.rules[usize::from(action.rule)];
     let of = |slot: u8| action.binding[usize::from(slot)];
     // `take … from Y` looks for its first noun in or on Y only.
-    let taken_from = rule.name.strip_prefix("take/").and(rule.command.iter().rev().find_map(|piece| match piece {
-        Piece::Slot(slot) => Some(of(*slot)),
-        Piece::Text(_) => None,
-    }));
+    let taken_from = rule
+        .name
+        .strip_prefix("take/")
+        .and(rule.command.iter().rev().find_map(|piece| match piece {
+            Piece::Slot(slot) => Some(of(*slot)),
+            Piece::Text(_) => None,
+        }));
     let unclear = |piece: &Piece| {
         let Piece::Slot(slot) = piece else { return false };
         let entity = of(*slot);
@@ -54,7 +67,9 @@ pub(super) fn clarification(before: &View<'_>, action: &Action) -> Option<String
             Some(holder) => before.places.holder(*other) == holder,
             None => in_scope(before, *other),
         };
-        game.clashes.get(&entity).is_some_and(|others| others.iter().any(meant))
+        game.clashes
+            .get(&entity)
+            .is_some_and(|others| others.iter().any(meant))
     };
     let first = rule.command.iter().position(unclear)?;
     let said = rule.command[first..].iter().map(|piece| match piece {
@@ -70,7 +85,11 @@ fn in_scope(view: &View<'_>, entity: Id) -> bool {
     let game = view.game;
     let Some(room) = view.room() else { return false };
     if game.is_a(entity, game.known.door) {
-        return view.state.facts().iter().any(|f| f.args.contains(&room) && f.args.contains(&entity));
+        return view
+            .state
+            .facts()
+            .iter()
+            .any(|f| f.args.contains(&room) && f.args.contains(&entity));
     }
     let mut at = entity;
     // Containment has no circles at the start, but rules could tie one: the tree is walked at most once around.

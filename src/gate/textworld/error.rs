@@ -97,7 +97,11 @@ pub enum GameError {
 pub fn quoted(text: &str) -> String {
     let mut short = String::from("`");
     for c in text.chars().take(60) {
-        if c.is_control() { short.extend(c.escape_default()) } else { short.push(c) }
+        if c.is_control() {
+            short.extend(c.escape_default())
+        } else {
+            short.push(c)
+        }
     }
     if text.chars().nth(60).is_some() {
         short.push('…');

@@ -134,13 +134,22 @@ pub struct GameFile {
 /// [`GameError::Read`] or [`GameError::TooLarge`].
 pub fn read(path: &Path) -> Result<Vec<u8>, GameError> {
     let file = path.display().to_string();
-    let broken = |e: std::io::Error| GameError::Read { file: file.clone(), reason: e.to_string() };
+    let broken = |e: std::io::Error| GameError::Read {
+        file: file.clone(),
+        reason: e.to_string(),
+    };
     let opened = std::fs::File::open(path).map_err(broken)?;
     // A named pipe or a device has no honest length, so the limit is on what is read.
     let mut bytes = Vec::new();
-    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(broken)?;
+    opened
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(broken)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(GameError::TooLarge { file, limit: MAX_FILE_BYTES });
+        return Err(GameError::TooLarge {
+            file,
+            limit: MAX_FILE_BYTES,
+        });
     }
     Ok(bytes)
 }
@@ -153,17 +162,26 @@ impl GameFile {
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, GameError> {
         let name = || file.to_owned();
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(GameError::TooLarge { file: name(), limit: MAX_FILE_BYTES });
+            return Err(GameError::TooLarge {
+                file: name(),
+                limit: MAX_FILE_BYTES,
+            });
         }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|e| GameError::NotUtf8 { file: name(), offset: e.valid_up_to() })?;
+        let text = std::str::from_utf8(bytes).map_err(|e| GameError::NotUtf8 {
+            file: name(),
+            offset: e.valid_up_to(),
+        })?;
         let mut reader = serde_json::Deserializer::from_str(text);
         let game: Self = serde_path_to_error::deserialize(&mut reader).map_err(|e| GameError::Json {
             file: name(),
             place: e.path().to_string(),
             reason: e.inner().to_string(),
         })?;
-        reader.end().map_err(|e| GameError::Json { file: name(), place: ".".into(), reason: e.to_string() })?;
+        reader.end().map_err(|e| GameError::Json {
+            file: name(),
+            place: ".".into(),
+            reason: e.to_string(),
+        })?;
         if game.version != 1 {
             let found = quoted(&game.version.to_string());
             return Err(GameError::Version { file: name(), found });
@@ -188,8 +206,16 @@ impl GameFile {
         most("world".into(), MAX_FACTS, self.world.len())?;
         most("quests".into(), MAX_QUESTS, self.quests.len())?;
         for (i, quest) in self.quests.iter().enumerate() {
-            most(format!("quests[{i}].win_events"), MAX_QUESTS, quest.win_events.len())?;
-            most(format!("quests[{i}].fail_events"), MAX_QUESTS, quest.fail_events.len())?;
+            most(
+                format!("quests[{i}].win_events"),
+                MAX_QUESTS,
+                quest.win_events.len(),
+            )?;
+            most(
+                format!("quests[{i}].fail_events"),
+                MAX_QUESTS,
+                quest.fail_events.len(),
+            )?;
         }
         for (i, (id, info)) in self.infos.iter().enumerate() {
             check_name(file, || format!("infos[{i}][0]"), id)?;

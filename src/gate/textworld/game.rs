@@ -11,10 +11,11 @@ use serde_json::{Map, Value};
 use super::error::GameError;
 use super::file::{GameFile, read};
 use super::link::link;
-use super::logic::{Action, CompiledRule, Fact, Id, Kinds, State};
+use super::logic::{Action, CompiledRule};
 use super::places::Places;
 use super::play::Play;
 use super::quest::{Quest, max_score};
+use super::state::{Fact, Id, Kinds, State};
 use super::template::Node;
 
 /// What is printed of an entity.
@@ -116,7 +117,12 @@ impl Game {
 
     /// The generator's own solution, where the file has one.
     pub fn walkthrough(&self) -> Option<Vec<&str>> {
-        self.metadata.get("walkthrough")?.as_array()?.iter().map(Value::as_str).collect()
+        self.metadata
+            .get("walkthrough")?
+            .as_array()?
+            .iter()
+            .map(Value::as_str)
+            .collect()
     }
 
     /// What the generator left beside the game: `uuid`, seeds, settings.
@@ -140,9 +146,16 @@ impl Game {
 
     /// A fact as TextWorld writes it: `in(o_0, c_0)`.
     pub fn fact_text(&self, fact: &Fact) -> String {
-        let args = fact.args.iter().filter_map(|a| self.entities.get(usize::from(*a)));
+        let args = fact
+            .args
+            .iter()
+            .filter_map(|a| self.entities.get(usize::from(*a)));
         let ids: Vec<&str> = args.map(|e| e.id.as_str()).collect();
-        format!("{}({})", self.predicates[usize::from(fact.predicate)], ids.join(", "))
+        format!(
+            "{}({})",
+            self.predicates[usize::from(fact.predicate)],
+            ids.join(", ")
+        )
     }
 
     /// Whether the text after a command can depend on the whole state before it.

@@ -73,13 +73,23 @@ pub fn verify(game: &Game, golden: impl BufRead, file: &str) -> Result<Compariso
     let mut episode: Option<Episode<'_>> = None;
     for (i, text) in golden.lines().enumerate() {
         let line = i + 1;
-        let text = text.map_err(|source| GoldenError::Read { file: file.into(), line, source })?;
+        let text = text.map_err(|source| GoldenError::Read {
+            file: file.into(),
+            line,
+            source,
+        })?;
         if text.trim().is_empty() {
             continue;
         }
-        let broken = |reason: String| GoldenError::Line { file: file.into(), line, reason };
+        let broken = |reason: String| GoldenError::Line {
+            file: file.into(),
+            line,
+            reason,
+        };
         let record: Value = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
-        let Value::Object(record) = record else { return Err(broken(kind_of(&record).into())) };
+        let Value::Object(record) = record else {
+            return Err(broken(kind_of(&record).into()));
+        };
         if record.contains_key("t") {
             compare_step(game, &record, &mut episode, &mut out);
         } else {
@@ -120,9 +130,14 @@ fn compare_step<'g>(
     let step = record.get("t").and_then(Value::as_u64).unwrap_or_default();
     let at = (record.get("ep").and_then(Value::as_u64), step);
     if step == 0 {
-        *episode = Some(Episode { play: game.start(), facts: Value::Null });
+        *episode = Some(Episode {
+            play: game.start(),
+            facts: Value::Null,
+        });
     }
-    let Some(Episode { play, facts }) = episode else { return };
+    let Some(Episode { play, facts }) = episode else {
+        return;
+    };
     if step > 0 {
         let command = record.get("cmd").and_then(Value::as_str).unwrap_or_default();
         if record.get("adm") == Some(&Value::Bool(false)) || play.done() {
@@ -133,7 +148,13 @@ fn compare_step<'g>(
             out.compared += 1;
             out.differ += 1;
             let found = "not admissible".into();
-            let difference = Difference { episode: at.0, step, field: "cmd", expected: command.into(), found };
+            let difference = Difference {
+                episode: at.0,
+                step,
+                field: "cmd",
+                expected: command.into(),
+                found,
+            };
             out.differences.push(difference);
             *episode = None;
             return;
@@ -151,7 +172,16 @@ fn compare_step<'g>(
 }
 
 const FIELDS: [&str; 10] = [
-    "admissible", "facts", "score", "won", "lost", "done", "moves", "description", "inventory", "feedback",
+    "admissible",
+    "facts",
+    "score",
+    "won",
+    "lost",
+    "done",
+    "moves",
+    "description",
+    "inventory",
+    "feedback",
 ];
 
 fn fields(play: &Play<'_>) -> Map<String, Value> {
@@ -180,10 +210,18 @@ fn compare_fields(
     out: &mut Comparison,
 ) {
     for &field in names {
-        let (Some(expected), Some(found)) = (record.get(field), found.get(field)) else { continue };
+        let (Some(expected), Some(found)) = (record.get(field), found.get(field)) else {
+            continue;
+        };
         if expected != found {
             let (expected, found) = (expected.to_string(), found.to_string());
-            out.differences.push(Difference { episode, step, field, expected, found });
+            out.differences.push(Difference {
+                episode,
+                step,
+                field,
+                expected,
+                found,
+            });
         }
     }
 }

@@ -33,14 +33,23 @@ pub fn tokens<'t>(text: &'t str, file: &str) -> Result<Vec<(Token<'t>, usize)>, 
     let mut line = 1;
     let mut rest = text;
     let fail = |line, expected: &str, found: String| {
-        Err(GameError::Rules { file: file.into(), line, expected: expected.into(), found })
+        Err(GameError::Rules {
+            file: file.into(),
+            line,
+            expected: expected.into(),
+            found,
+        })
     };
     while let Some(c) = rest.chars().next() {
         let at = line;
         let length = match c {
             '#' => rest.find('\n').unwrap_or(rest.len()),
             '"' => {
-                let quotes = if rest.starts_with("\"\"\"") { "\"\"\"" } else { "\"" };
+                let quotes = if rest.starts_with("\"\"\"") {
+                    "\"\"\""
+                } else {
+                    "\""
+                };
                 let body = &rest[quotes.len()..];
                 let Some(end) = body.find(quotes) else {
                     return fail(line, &format!("a closing {quotes}"), "the end of the text".into());
@@ -51,13 +60,19 @@ pub fn tokens<'t>(text: &'t str, file: &str) -> Result<Vec<(Token<'t>, usize)>, 
             _ if c.is_whitespace() => c.len_utf8(),
             _ if is_word(c) || c == '!' => {
                 let first = c.len_utf8();
-                let end = rest[first..].find(|d| !is_word(d)).map_or(rest.len(), |i| i + first);
+                let end = rest[first..]
+                    .find(|d| !is_word(d))
+                    .map_or(rest.len(), |i| i + first);
                 out.push((Token::Word(&rest[..end]), at));
                 end
             }
             _ => {
                 let Some(mark) = MARKS.iter().find(|m| rest.starts_with(**m)) else {
-                    return fail(line, "a name, a text or a mark", quoted(c.encode_utf8(&mut [0; 4])));
+                    return fail(
+                        line,
+                        "a name, a text or a mark",
+                        quoted(c.encode_utf8(&mut [0; 4])),
+                    );
                 };
                 out.push((Token::Mark(&rest[..mark.len()]), at));
                 mark.len()

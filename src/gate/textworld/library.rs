@@ -36,11 +36,21 @@ pub fn open(name_or_path: &str) -> Result<Game, GameError> {
         return Game::parse(bytes, name);
     }
     let path = Path::new(name_or_path);
-    let is_path = path.extension().is_some_and(|e| e == "json") || path.components().count() > 1 || path.exists();
+    let is_path =
+        path.extension().is_some_and(|e| e == "json") || path.components().count() > 1 || path.exists();
     if is_path {
         return Game::load(path);
     }
-    let (first, last) = (GAMES.first().map_or("", |g| g.0), GAMES.last().map_or("", |g| g.0));
-    let hint = format!("the library has {} games, {first} to {last}; a file is named by a path to its .json", GAMES.len());
-    Err(GameError::UnknownGame { name: quoted(name_or_path).trim_matches('`').into(), hint })
+    let (first, last) = (
+        GAMES.first().map_or("", |g| g.0),
+        GAMES.last().map_or("", |g| g.0),
+    );
+    let hint = format!(
+        "the library has {} games, {first} to {last}; a file is named by a path to its .json",
+        GAMES.len()
+    );
+    Err(GameError::UnknownGame {
+        name: quoted(name_or_path).trim_matches('`').into(),
+        hint,
+    })
 }

@@ -6,9 +6,10 @@
 use super::clarify::clarification;
 use super::compile::command_slots;
 use super::game::{Entity, Game};
-use super::logic::{Action, CompiledRule, Id};
+use super::logic::{Action, CompiledRule};
 use super::play::Before;
 use super::quest::Progress;
+use super::state::Id;
 use super::template::{Node, paragraph};
 use super::text::{View, in_words};
 
@@ -29,7 +30,10 @@ fn objective(text: &str) -> String {
     const PIECE: usize = 200;
     let line = |line: &str| -> String {
         let chars: Vec<char> = line.chars().collect();
-        chars.chunks(PIECE).map(|piece| paragraph(&piece.iter().collect::<String>())).collect()
+        chars
+            .chunks(PIECE)
+            .map(|piece| paragraph(&piece.iter().collect::<String>()))
+            .collect()
     };
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
@@ -40,10 +44,20 @@ fn tail(title: &str, score: i64, turn: u64, blanks: usize) -> String {
 }
 
 /// The text printed for `action`, which led from `before` to `view` and `progress`.
-pub(super) fn feedback(view: &View<'_>, action: &Action, before: &Before, progress: &Progress, moves: u64) -> String {
+pub(super) fn feedback(
+    view: &View<'_>,
+    action: &Action,
+    before: &Before,
+    progress: &Progress,
+    moves: u64,
+) -> String {
     let rule = &view.game.rules[usize::from(action.rule)];
     let mut text = body(view, rule, action);
-    let earlier = before.state.as_ref().map(|(state, places)| View { game: view.game, state, places });
+    let earlier = before.state.as_ref().map(|(state, places)| View {
+        game: view.game,
+        state,
+        places,
+    });
     if let Some(line) = earlier.and_then(|earlier| clarification(&earlier, action)) {
         text.insert_str(0, &format!("\n{line}"));
     }
@@ -60,9 +74,19 @@ pub(super) fn feedback(view: &View<'_>, action: &Action, before: &Before, progre
     if let Some(gained) = gained {
         text.push_str(&format!("{gained}\n\n\n"));
     }
-    let (blanks, end, turns) = if progress.lost { (54, "You lost!", moves) } else { (55, "The End", moves + 1) };
-    let most = view.game.max_score().map_or_else(|| "infinity".into(), |m| m.to_string());
-    text.push_str(&format!("{:blanks$}*** {end} ***\n\nYou scored {} out of a possible {most}, in {turns} turns.", "", progress.score));
+    let (blanks, end, turns) = if progress.lost {
+        (54, "You lost!", moves)
+    } else {
+        (55, "The End", moves + 1)
+    };
+    let most = view
+        .game
+        .max_score()
+        .map_or_else(|| "infinity".into(), |m| m.to_string());
+    text.push_str(&format!(
+        "{:blanks$}*** {end} ***\n\nYou scored {} out of a possible {most}, in {turns} turns.",
+        "", progress.score
+    ));
     text.push_str(&format!("\n\n\n{AFTERMATH}"));
     text + &tail(&view.title_of(before.room), before.score, moves, 129)
 }
@@ -70,7 +94,12 @@ pub(super) fn feedback(view: &View<'_>, action: &Action, before: &Before, progre
 fn points(gained: i64) -> Option<String> {
     let s = if gained.unsigned_abs() == 1 { "" } else { "s" };
     let way = if gained > 0 { "up" } else { "down" };
-    (gained != 0).then(|| format!("Your score has just gone {way} by {} point{s}.", in_words(gained.unsigned_abs())))
+    (gained != 0).then(|| {
+        format!(
+            "Your score has just gone {way} by {} point{s}.",
+            in_words(gained.unsigned_abs())
+        )
+    })
 }
 
 /// How the story file words a rule.
@@ -111,7 +140,9 @@ fn wording(rule: &str) -> Wording {
 }
 
 fn body(view: &View<'_>, rule: &CompiledRule, action: &Action) -> String {
-    let named: Vec<Id> = command_slots(rule).map(|slot| action.binding[usize::from(slot)]).collect();
+    let named: Vec<Id> = command_slots(rule)
+        .map(|slot| action.binding[usize::from(slot)])
+        .collect();
     let the = |i: usize| named.get(i).map(|e| view.the(*e)).unwrap_or_default();
     let (x, y) = (the(0), the(1));
     let here = || {
@@ -129,8 +160,15 @@ fn body(view: &View<'_>, rule: &CompiledRule, action: &Action) -> String {
         Wording::Insert => format!("\nYou put {x} into {y}.\n\n"),
         Wording::Put => format!("\nYou put {x} on {y}.\n\n"),
         Wording::Open => {
-            let inside = named.first().map(|e| view.places.children(*e)).unwrap_or_default();
-            let revealed = if inside.is_empty() { String::new() } else { format!(", revealing {}", view.list_of(&inside)) };
+            let inside = named
+                .first()
+                .map(|e| view.places.children(*e))
+                .unwrap_or_default();
+            let revealed = if inside.is_empty() {
+                String::new()
+            } else {
+                format!(", revealing {}", view.list_of(&inside))
+            };
             format!("\nYou open {x}{revealed}.\n\n")
         }
         Wording::Simple(verb) => format!("\nYou {verb} {x}.\n\n"),
@@ -148,7 +186,11 @@ fn examine(view: &View<'_>, entity: Id) -> String {
     if !inside.is_empty() && (on || open) {
         let are = if inside.len() == 1 { "is" } else { "are" };
         let place = if on { "On" } else { "In" };
-        text.push_str(&format!("\n\n{place} {} {are} {}.", view.the(entity), view.list_of(&inside)));
+        text.push_str(&format!(
+            "\n\n{place} {} {are} {}.",
+            view.the(entity),
+            view.list_of(&inside)
+        ));
     }
     text + "\n\n\n"
 }
@@ -159,13 +201,26 @@ pub(super) fn unmodelled(entities: &[Entity], rules: &[CompiledRule], has_code: 
     if has_code {
         out.push("The game carries Inform 7 code of its own, which can change any text (how food is named, for one).".into());
     }
-    let verbs: Vec<&str> = rules.iter().map(|r| r.name.as_str()).filter(|n| matches!(wording(n), Wording::Unknown)).collect();
+    let verbs: Vec<&str> = rules
+        .iter()
+        .map(|r| r.name.as_str())
+        .filter(|n| matches!(wording(n), Wording::Unknown))
+        .collect();
     if !verbs.is_empty() {
-        out.push(format!("The answers to these rules are plain sentences: {}.", verbs.join(", ")));
+        out.push(format!(
+            "The answers to these rules are plain sentences: {}.",
+            verbs.join(", ")
+        ));
     }
-    let forms = entities.iter().flat_map(|e| &e.desc).filter(|n| matches!(n, Node::Unknown(_))).count();
+    let forms = entities
+        .iter()
+        .flat_map(|e| &e.desc)
+        .filter(|n| matches!(n, Node::Unknown(_)))
+        .count();
     if forms > 0 {
-        out.push(format!("{forms} bracketed forms in descriptions are printed as they stand."));
+        out.push(format!(
+            "{forms} bracketed forms in descriptions are printed as they stand."
+        ));
     }
     out
 }

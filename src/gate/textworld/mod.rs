@@ -6,10 +6,12 @@
 mod alias;
 mod clarify;
 mod compile;
+mod declare;
 mod error;
 mod file;
 mod game;
 pub mod golden;
+mod grammar;
 mod lexer;
 pub mod library;
 mod link;
@@ -21,6 +23,7 @@ mod play;
 mod quest;
 mod rules;
 mod search;
+mod state;
 mod template;
 mod text;
 

@@ -2,7 +2,7 @@
 //!
 //! Not the facts: `at`, `in` and `on` say the same without an order, and the logic never reads this.
 
-use super::logic::{Fact, Id, NONE};
+use super::state::{Fact, Id, NONE};
 
 /// The holder of each entity, and its place among the holder's children.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,10 @@ pub struct Places {
 impl Places {
     /// Nothing placed, for `entities` entities.
     pub fn new(entities: usize) -> Self {
-        Self { held: vec![(NONE, 0); entities], front: -1 }
+        Self {
+            held: vec![(NONE, 0); entities],
+            front: -1,
+        }
     }
 
     /// Puts `entity` behind everything that `holder` has so far.

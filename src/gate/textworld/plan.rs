@@ -66,39 +66,75 @@ pub fn judge(game: &Game, commands: &[String], max_steps: usize) -> PlanVerdict 
 /// The failure of a reply in which there is no plan at all; `observed` is what stood in its place.
 pub fn no_plan(observed: &str, max_steps: usize) -> Failure {
     let expected = Expected::Value(format!("a list of {}", count(max_steps)));
-    failure("action_plan_invalid", COMMANDS.into(), observed.into(), expected, "The answer holds no list of commands.".into())
+    failure(
+        "action_plan_invalid",
+        COMMANDS.into(),
+        observed.into(),
+        expected,
+        "The answer holds no list of commands.".into(),
+    )
 }
 
 fn failure(code: &str, location: String, observed: String, expected: Expected, message: String) -> Failure {
-    Failure { gate: GATE.into(), code: code.into(), location, observed, expected, message }
+    Failure {
+        gate: GATE.into(),
+        code: code.into(),
+        location,
+        observed,
+        expected,
+        message,
+    }
 }
 
 fn count(max_steps: usize) -> String {
-    if max_steps == 1 { "1 command".into() } else { format!("1 to {max_steps} commands") }
+    if max_steps == 1 {
+        "1 command".into()
+    } else {
+        format!("1 to {max_steps} commands")
+    }
 }
 
 fn commands_text(n: usize) -> String {
-    if n == 1 { "1 command".into() } else { format!("{n} commands") }
+    if n == 1 {
+        "1 command".into()
+    } else {
+        format!("{n} commands")
+    }
 }
 
 fn run(game: &Game, commands: &[String], max_steps: usize) -> PlanVerdict {
     let mut play = game.start();
     let whole = |code: &str, message: String| {
         let observed = commands_text(commands.len());
-        failure(code, COMMANDS.into(), observed, Expected::Value(count(max_steps)), message)
+        failure(
+            code,
+            COMMANDS.into(),
+            observed,
+            Expected::Value(count(max_steps)),
+            message,
+        )
     };
     if commands.is_empty() {
         let failure = whole("command_missing", "The plan has no command.".into());
         return verdict(&play, Some(failure), 0, 0);
     }
     if commands.len() > max_steps {
-        let failure = whole("turn_budget_exceeded", format!("The plan has more than {}.", commands_text(max_steps)));
+        let failure = whole(
+            "turn_budget_exceeded",
+            format!("The plan has more than {}.", commands_text(max_steps)),
+        );
         return verdict(&play, Some(failure), 0, 0);
     }
     for (i, command) in commands.iter().enumerate() {
         let location = format!("{COMMANDS}[{i}]");
         if let Some(fault) = play.fault() {
-            let failure = failure("environment_error", location, command.clone(), Expected::Unknown, fault.to_string());
+            let failure = failure(
+                "environment_error",
+                location,
+                command.clone(),
+                Expected::Unknown,
+                fault.to_string(),
+            );
             return verdict(&play, Some(failure), i, 0);
         }
         let Some(outcome) = play.step(command.trim()) else {
@@ -112,7 +148,13 @@ fn run(game: &Game, commands: &[String], max_steps: usize) -> PlanVerdict {
         }
         if outcome.lost {
             let expected = Expected::Value("a command that does not lose the game".into());
-            let failure = failure("game_lost", location, command.clone(), expected, format!("Command {i} loses the game."));
+            let failure = failure(
+                "game_lost",
+                location,
+                command.clone(),
+                expected,
+                format!("Command {i} loses the game."),
+            );
             return verdict(&play, Some(failure), i + 1, 0);
         }
     }
@@ -131,7 +173,11 @@ fn verdict(play: &Play<'_>, failure: Option<Failure>, executed: usize, unused: u
         Some(_) if !play.done() => shortest_win(play, SEARCH_STATES),
         _ => Search::TooMany,
     };
-    let win = if let Search::Found(commands) = way { Some(commands) } else { None };
+    let win = if let Search::Found(commands) = way {
+        Some(commands)
+    } else {
+        None
+    };
     let post_hoc = PostHoc {
         admissible: play.admissible().map(str::to_owned).collect(),
         first_steps: None,
@@ -140,7 +186,13 @@ fn verdict(play: &Play<'_>, failure: Option<Failure>, executed: usize, unused: u
         score: play.score(),
         max_score: play.game().max_score(),
     };
-    PlanVerdict { failure, executed, unused, won: play.won(), post_hoc }
+    PlanVerdict {
+        failure,
+        executed,
+        unused,
+        won: play.won(),
+        post_hoc,
+    }
 }
 
 /// What a prompt may know of `game`, called `id`.

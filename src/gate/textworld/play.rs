@@ -2,14 +2,16 @@
 //!
 //! Not a gate: it takes commands one by one and judges nothing but admissibility (`plan.rs` judges plans).
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::error::GameError;
 use super::game::Game;
-use super::logic::{Action, Id, State, actions, effects};
+use super::logic::{Action, actions, effects};
 use super::message;
 use super::places::Places;
 use super::quest::Progress;
+use super::state::{Id, State};
 use super::text::View;
 
 /// What the text of the last command needs to know of the state before it.
@@ -40,9 +42,10 @@ pub struct Play<'g> {
     places: Places,
     progress: Progress,
     moves: u64,
-    actions: Arc<Vec<Action>>,
+    /// Made when first asked for: a search looks at many states whose list nobody reads.
+    actions: OnceCell<Arc<Vec<Action>>>,
     last: Option<(Action, Before)>,
-    fault: Option<GameError>,
+    fault: OnceCell<GameError>,
 }
 
 impl<'g> Play<'g> {
@@ -53,9 +56,9 @@ impl<'g> Play<'g> {
             places: game.places.clone(),
             progress: Progress::start(&game.quests),
             moves: 0,
-            actions: Arc::clone(&game.start_actions),
+            actions: Arc::clone(&game.start_actions).into(),
             last: None,
-            fault: None,
+            fault: OnceCell::new(),
         }
     }
 
@@ -66,7 +69,7 @@ impl<'g> Play<'g> {
 
     /// The commands that are admissible now, in code-point order. As in TextWorld, the list goes on after the end.
     pub fn admissible(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
-        self.actions.iter().map(|a| a.command.as_str())
+        self.list().iter().map(|a| a.command.as_str())
     }
 
     /// Gives `command`, which must equal an admissible one; otherwise, and after the end, `None` and no change.
@@ -74,36 +77,62 @@ impl<'g> Play<'g> {
         if self.done() {
             return None;
         }
-        let at = self.actions.binary_search_by(|a| a.command.as_str().cmp(command)).ok()?;
-        let action = self.actions[at].clone();
+        let at = self
+            .list()
+            .binary_search_by(|a| a.command.as_str().cmp(command))
+            .ok()?;
+        self.take(at)
+    }
+
+    /// Gives the command at `index` of the list.
+    pub(super) fn take(&mut self, index: usize) -> Option<Outcome> {
+        let action = self.list().get(index)?.clone();
         let rule = &self.game.rules[usize::from(action.rule)];
         let (added, removed) = effects(rule, &action.binding);
-        let state = self.game.looks_back().then(|| (self.state.clone(), self.places.clone()));
-        let before = Before { room: self.view().room(), score: self.progress.score, state };
+        let state = self
+            .game
+            .looks_back()
+            .then(|| (self.state.clone(), self.places.clone()));
+        let before = Before {
+            room: self.view().room(),
+            score: self.progress.score,
+            state,
+        };
         let gained_from = self.progress.score;
         self.last = Some((action, before));
         self.moves += 1;
         if !(added.is_empty() && removed.is_empty()) {
             self.state.apply(&added, &removed);
-            self.places.follow(&added, &removed, |fact| self.game.is_holding(fact));
-            let game = self.game;
-            match actions(&game.rules, &game.kinds, &game.names, &self.state, &game.file) {
-                Ok(list) => self.actions = Arc::new(list),
-                Err(fault) => {
-                    self.actions = Arc::default();
-                    self.fault = Some(fault);
-                }
-            }
+            self.places
+                .follow(&added, &removed, |fact| self.game.is_holding(fact));
+            self.actions = OnceCell::new();
         }
         // Judged even when nothing changed: an event may hold from the start, and a repeatable quest pays again.
         self.progress.update(&self.game.quests, &self.state);
         let gained = self.progress.score.saturating_sub(gained_from);
-        Some(Outcome { gained, won: self.progress.won, lost: self.progress.lost })
+        Some(Outcome {
+            gained,
+            won: self.progress.won,
+            lost: self.progress.lost,
+        })
+    }
+
+    fn list(&self) -> &[Action] {
+        self.actions.get_or_init(|| {
+            let game = self.game;
+            let list = actions(&game.rules, &game.kinds, &game.names, &self.state, &game.file);
+            Arc::new(list.unwrap_or_else(|fault| {
+                // Set at most once: the list is made once for a state, and an empty list leads nowhere.
+                let _ = self.fault.set(fault);
+                Vec::new()
+            }))
+        })
     }
 
     /// Why the list of commands could not be made; the list is empty then.
     pub fn fault(&self) -> Option<&GameError> {
-        self.fault.as_ref()
+        self.list();
+        self.fault.get()
     }
 
     /// Points so far.
@@ -133,7 +162,12 @@ impl<'g> Play<'g> {
 
     /// The facts that hold, each as TextWorld writes it, sorted.
     pub fn facts(&self) -> Vec<String> {
-        let mut facts: Vec<String> = self.state.facts().iter().map(|f| self.game.fact_text(f)).collect();
+        let mut facts: Vec<String> = self
+            .state
+            .facts()
+            .iter()
+            .map(|f| self.game.fact_text(f))
+            .collect();
         facts.sort_unstable();
         facts
     }
@@ -154,14 +188,19 @@ impl<'g> Play<'g> {
     pub fn feedback(&self) -> String {
         match &self.last {
             None => message::opening(&self.view()),
-            Some((action, before)) => message::feedback(&self.view(), action, before, &self.progress, self.moves),
+            Some((action, before)) => {
+                message::feedback(&self.view(), action, before, &self.progress, self.moves)
+            }
         }
     }
 
     /// [`Self::feedback`] for a reader: without the status line and outer white space.
     pub fn message(&self) -> String {
         let text = self.feedback();
-        text.rfind("\n>").map_or(text.as_str(), |end| &text[..end]).trim().to_owned()
+        text.rfind("\n>")
+            .map_or(text.as_str(), |end| &text[..end])
+            .trim()
+            .to_owned()
     }
 
     pub(super) fn state(&self) -> &State {
@@ -174,22 +213,39 @@ impl<'g> Play<'g> {
 
     /// Whether `command` would change any fact.
     pub(super) fn changes(&self, index: usize) -> bool {
-        self.actions.get(index).is_some_and(|action| {
+        self.list().get(index).is_some_and(|action| {
             let (added, removed) = effects(&self.game.rules[usize::from(action.rule)], &action.binding);
             !(added.is_empty() && removed.is_empty())
         })
     }
 
+    /// Drops what only the text of the last command needs.
+    pub(super) fn forget_last(&mut self) {
+        self.last = None;
+    }
+
     fn reported(&self) -> View<'_> {
         match &self.last {
-            Some((_, Before { state: Some((state, places)), .. })) if self.progress.lost => {
-                View { game: self.game, state, places }
-            }
+            Some((
+                _,
+                Before {
+                    state: Some((state, places)),
+                    ..
+                },
+            )) if self.progress.lost => View {
+                game: self.game,
+                state,
+                places,
+            },
             _ => self.view(),
         }
     }
 
     fn view(&self) -> View<'_> {
-        View { game: self.game, state: &self.state, places: &self.places }
+        View {
+            game: self.game,
+            state: &self.state,
+            places: &self.places,
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Not the winning policy: that a quest can no longer be finished is not a loss, as in the compiled games.
 
-use super::logic::{Fact, State};
+use super::state::{Fact, State};
 
 /// A quest.
 #[derive(Clone, Debug)]
@@ -33,13 +33,18 @@ pub struct Progress {
 }
 
 fn any(events: &[Vec<Fact>], state: &State) -> bool {
-    events.iter().any(|facts| facts.iter().all(|fact| state.holds(fact)))
+    events
+        .iter()
+        .any(|facts| facts.iter().all(|fact| state.holds(fact)))
 }
 
 impl Progress {
     /// Before the first command: nothing is judged at the start, even if an event already holds.
     pub fn start(quests: &[Quest]) -> Self {
-        Self { completed: vec![false; quests.len()], ..Self::default() }
+        Self {
+            completed: vec![false; quests.len()],
+            ..Self::default()
+        }
     }
 
     /// Judges `state` after a command.
@@ -57,7 +62,11 @@ impl Progress {
                 *completed = !quest.repeatable;
             }
         }
-        let mut needed = quests.iter().zip(&self.completed).filter(|(q, _)| !q.optional && !q.win.is_empty()).peekable();
+        let mut needed = quests
+            .iter()
+            .zip(&self.completed)
+            .filter(|(q, _)| !q.optional && !q.win.is_empty())
+            .peekable();
         self.won = needed.peek().is_some() && needed.all(|(_, completed)| *completed);
     }
 }
@@ -65,7 +74,7 @@ impl Progress {
 /// The most that a game can pay; `None` when a repeatable quest pays without end.
 pub fn max_score(quests: &[Quest]) -> Option<i64> {
     let paying = quests.iter().filter(|q| !q.optional || q.reward > 0);
-    paying.map(|q| (!(q.repeatable && q.reward > 0)).then_some(q.reward)).try_fold(0_i64, |sum, reward| {
-        Some(sum.saturating_add(reward?))
-    })
+    paying
+        .map(|q| (!(q.repeatable && q.reward > 0)).then_some(q.reward))
+        .try_fold(0_i64, |sum, reward| Some(sum.saturating_add(reward?)))
 }

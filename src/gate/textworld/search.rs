@@ -5,8 +5,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::logic::State;
 use super::play::Play;
+use super::state::State;
 
 /// What a search found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,8 @@ pub fn shortest_win(play: &Play<'_>, most: usize) -> Search {
         return Search::Found(Vec::new());
     }
     // A state is its facts and its completed quests; the score follows from them but for repeatable quests.
-    let key = |play: &Play<'_>| -> (State, Vec<bool>) { (play.state().clone(), play.progress().completed.clone()) };
+    let key =
+        |play: &Play<'_>| -> (State, Vec<bool>) { (play.state().clone(), play.progress().completed.clone()) };
     let mut seen = HashSet::from([key(play)]);
     let mut open = VecDeque::from([(play.clone(), 0)]);
     // `(parent, command)` of every state, to tell the way back.
@@ -36,9 +37,10 @@ pub fn shortest_win(play: &Play<'_>, most: usize) -> Search {
                 continue;
             }
             let mut next = here.clone();
-            if next.step(command).is_none() || next.lost() {
+            if next.take(index).is_none() || next.lost() {
                 continue;
             }
+            next.forget_last();
             if next.won() {
                 let mut path = vec![command.to_owned()];
                 let mut at = way;

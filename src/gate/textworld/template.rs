@@ -3,7 +3,7 @@
 //! Not all of Inform 7: the forms that TextWorld 1.7.0's generator writes. Anything else stays in the text as it
 //! is, and the game counts it as not modelled.
 
-use super::logic::Id;
+use super::state::Id;
 
 /// A condition on one entity; without an entity it is about the thing described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,9 @@ pub fn parse(text: &str, id: &impl Fn(&str) -> Option<Id>) -> Vec<Node> {
     let mut nodes = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find('[') {
-        let Some(length) = rest[open..].find(']') else { break };
+        let Some(length) = rest[open..].find(']') else {
+            break;
+        };
         if open > 0 {
             nodes.push(Node::Text(rest[..open].into()));
         }
@@ -70,8 +72,13 @@ pub fn parse(text: &str, id: &impl Fn(&str) -> Option<Id>) -> Vec<Node> {
 }
 
 fn bracket(inside: &str, id: &impl Fn(&str) -> Option<Id>) -> Node {
-    let conditions = |text: &str| -> Option<Vec<Test>> { text.split(" and ").map(|c| condition(c.trim(), id)).collect() };
-    let list = |text: &str| ["in the ", "on the "].iter().find_map(|p| id(text.strip_prefix(p)?));
+    let conditions =
+        |text: &str| -> Option<Vec<Test>> { text.split(" and ").map(|c| condition(c.trim(), id)).collect() };
+    let list = |text: &str| {
+        ["in the ", "on the "]
+            .iter()
+            .find_map(|p| id(text.strip_prefix(p)?))
+    };
     let known = match inside {
         "otherwise" | "else" => Some(Node::Otherwise),
         "end if" => Some(Node::EndIf),
@@ -80,8 +87,18 @@ fn bracket(inside: &str, id: &impl Fn(&str) -> Option<Id>) -> Node {
     };
     known
         .or_else(|| inside.strip_prefix("if ").and_then(conditions).map(Node::If))
-        .or_else(|| inside.strip_prefix("else if ").and_then(conditions).map(Node::ElseIf))
-        .or_else(|| inside.strip_prefix("a list of things ").and_then(list).map(Node::List))
+        .or_else(|| {
+            inside
+                .strip_prefix("else if ")
+                .and_then(conditions)
+                .map(Node::ElseIf)
+        })
+        .or_else(|| {
+            inside
+                .strip_prefix("a list of things ")
+                .and_then(list)
+                .map(Node::List)
+        })
         .unwrap_or_else(|| Node::Unknown(format!("[{inside}]")))
 }
 
@@ -96,8 +113,14 @@ fn condition(text: &str, id: &impl Fn(&str) -> Option<Id>) -> Option<Test> {
         return Some(test);
     }
     for (prefixes, test) in [
-        (["there is something in the ", "there is something on the "], Test::Holds as fn(Id) -> Test),
-        (["there is nothing in the ", "there is nothing on the "], Test::Empty),
+        (
+            ["there is something in the ", "there is something on the "],
+            Test::Holds as fn(Id) -> Test,
+        ),
+        (
+            ["there is nothing in the ", "there is nothing on the "],
+            Test::Empty,
+        ),
     ] {
         if let Some(entity) = prefixes.iter().find_map(|p| text.strip_prefix(p)) {
             return id(entity).map(test);
@@ -159,7 +182,11 @@ pub fn paragraph(text: &str) -> String {
     let mut before: Option<char> = None;
     while let Some(c) = chars.next() {
         let word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        let printed = if c == '\'' && !(word(before) && word(chars.peek().copied())) { '"' } else { c };
+        let printed = if c == '\'' && !(word(before) && word(chars.peek().copied())) {
+            '"'
+        } else {
+            c
+        };
         out.push(printed);
         if c == '\n' {
             while chars.next_if_eq(&' ').is_some() {}

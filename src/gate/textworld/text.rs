@@ -3,9 +3,9 @@
 //! Not the answer to a command (`message.rs`), and never made unless asked for.
 
 use super::game::Game;
-use super::logic::{Fact, Id, NONE, State};
 use super::places::Places;
 use super::rules::MAX_ARGUMENTS;
+use super::state::{Fact, Id, NONE, State};
 use super::template::{Test, World, render};
 
 /// A state to be described.
@@ -103,7 +103,9 @@ impl View<'_> {
 
     /// `-= Scullery =-`, the room's text and what lies on the floor.
     pub(super) fn room_text(&self) -> String {
-        let Some(room) = self.room() else { return String::new() };
+        let Some(room) = self.room() else {
+            return String::new();
+        };
         let mut text = format!("{}\n{}", self.title_of(Some(room)), self.desc(room));
         let floor = self.floor(room);
         if !floor.is_empty() {
@@ -120,7 +122,12 @@ impl View<'_> {
 
     /// `You are carrying: a cookie.`
     pub(super) fn inventory(&self) -> String {
-        let carried = self.game.known.inventory.map(|i| self.places.children(i)).unwrap_or_default();
+        let carried = self
+            .game
+            .known
+            .inventory
+            .map(|i| self.places.children(i))
+            .unwrap_or_default();
         if carried.is_empty() {
             return "You are carrying nothing.".into();
         }
@@ -133,7 +140,11 @@ fn title_case(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut inside = false;
     for c in name.chars() {
-        if inside { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
+        if inside {
+            out.extend(c.to_lowercase())
+        } else {
+            out.extend(c.to_uppercase())
+        }
         inside = c.is_alphabetic();
     }
     out
@@ -142,10 +153,30 @@ fn title_case(name: &str) -> String {
 /// A number in words, as Inform prints a score: `one`, `twenty-one`, `one hundred and five`; digits from 1000 on.
 pub(super) fn in_words(n: u64) -> String {
     const ONES: [&str; 20] = [
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-        "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+        "thirteen",
+        "fourteen",
+        "fifteen",
+        "sixteen",
+        "seventeen",
+        "eighteen",
+        "nineteen",
     ];
-    const TENS: [&str; 10] = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
+    const TENS: [&str; 10] = [
+        "", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    ];
     match n {
         0..=19 => ONES[n as usize].into(),
         20..=99 if n.is_multiple_of(10) => TENS[n as usize / 10].into(),
