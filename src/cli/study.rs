@@ -3,7 +3,6 @@
 //! Not the driver (`study::run`): flags become a plan, a run folder and an engine; then it is handed over.
 
 use super::{machine, open};
-use crate::engine::Engine;
 use crate::feedback::Policy;
 use crate::study::file::Study;
 use crate::study::plan::{Plan, Selection};

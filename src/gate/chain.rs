@@ -81,6 +81,7 @@ pub fn judge(task: &Task, candidate: &Candidate, reply: &str, format: Format) ->
             failure: judged.failure,
         });
     } else if format == Format::LeafOutput {
+        let answer = candidate.envelope.as_ref().map_or("", |e| &e.answer);
         gates.push(GateResult {
             gate: "textworld".into(),
             failure: Some(no_plan(candidate)),
@@ -147,21 +148,6 @@ fn artifact(envelope: Option<&Envelope>, task_id: &str) -> Option<Failure> {
             ARTIFACT,
             "A required artifact is not listed.",
         ),
-    }
-}
-
-fn no_plan(candidate: &Candidate) -> Failure {
-    let answer = candidate.envelope.as_ref().map_or("", |e| &e.answer);
-    Failure {
-        gate: "textworld".into(),
-        code: "action_plan_invalid".into(),
-        location: "LeafOutput.answer".into(),
-        observed: answer.to_owned(),
-        expected: Expected::Value(r#"JSON text {"commands": ["...", "..."]}"#.into()),
-        message: match &candidate.problem {
-            Some(problem) => format!("The answer holds no action plan: {}.", said(problem)),
-            None => "The answer holds no action plan.".into(),
-        },
     }
 }
 
