@@ -84,7 +84,7 @@ pub fn judge(task: &Task, candidate: &Candidate, reply: &str, format: Format) ->
         let answer = candidate.envelope.as_ref().map_or("", |e| &e.answer);
         gates.push(GateResult {
             gate: "textworld".into(),
-            failure: Some(no_plan(candidate)),
+            failure: Some(textworld::no_plan(answer, *max_steps)),
         });
     }
     let accepted = gates.iter().all(|result| result.failure.is_none());
