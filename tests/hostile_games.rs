@@ -224,21 +224,40 @@ fn too_much_of_anything_is_refused_in_time() {
     let kept = format!("{{\"metadata\": {{\"x\": {deep}}}}}");
     assert!(refused(kept.as_bytes()).to_string().contains("recursion limit"));
     refused(format!("{{\"unheard_of\": {deep}}}").as_bytes());
-    // A rule that multiplies: 10 facts in 20 places that nothing ties together.
-    let mut rule = String::from("type z { predicates { here(t); } rules { zz :: here(a: t)");
+    assert!(matches!(refused(&multiplying("at(P, r)")), GameError::Work { rule, .. } if rule == "zz"));
+}
+
+/// A game whose rule `zz` matches 30 facts in 20 places that nothing ties together, once `gate` holds.
+fn multiplying(gate: &str) -> Vec<u8> {
+    let info = |i: usize| json!([format!("o_{i}"), {"type": "o", "name": format!("thing {i}")}]);
+    let mut rule = format!("type z {{ predicates {{ here(t); }} rules {{ zz :: {gate} & here(a: t)");
     (1..20).for_each(|i| rule.push_str(&format!(" & here(a{i}: t)")));
-    rule.push_str(
-        " & at(P, r) & here(never: r) -> at(P, r); } inform7 { commands { zz :: \"zz\" :: \"\"; } } }",
-    );
-    let product = changed(|g| {
+    rule.push_str(" & here(never: r) -> here(a); } inform7 { commands { zz :: \"zz\" :: \"\"; } } }");
+    changed(|g| {
         g["KB"]["logic"] = format!("{}\n{rule}", g["KB"]["logic"].as_str().unwrap()).into();
         g["infos"].as_array_mut().unwrap().extend((10..40).map(info));
         g["world"]
             .as_array_mut()
             .unwrap()
             .extend((10..40).map(|i| fact("here", &[(&format!("o_{i}"), "o")])));
-    });
-    assert!(matches!(refused(&product), GameError::Work { rule, .. } if rule == "zz"));
+    })
+}
+
+#[test]
+fn a_game_that_gets_too_much_in_play_is_the_environments_error_not_the_plans() {
+    let game = Game::parse(&multiplying("eaten(f: f)"), NAME).unwrap();
+    let begun = Instant::now();
+    let verdict = judge(&game, &["eat cookie".into(), "look".into()], 4);
+    let failure = verdict.failure.unwrap();
+    assert_eq!(failure.label(), "textworld.environment_error");
+    assert_eq!(
+        (failure.location.as_str(), verdict.executed),
+        ("LeafOutput.answer.commands[1]", 1)
+    );
+    assert!(failure.message.contains("rule `zz`"), "{}", failure.message);
+    // The search for a next winning command meets the same states, and gives up as well.
+    let _ = judge(&game, &["nothing".into()], 4);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]

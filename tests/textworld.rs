@@ -37,6 +37,8 @@ fn compare(game: &Game, golden: PathBuf) -> Comparison {
 
 #[test]
 fn the_fifty_games_play_exactly_as_recorded() {
+    let listed = manifest("games/textworld");
+    assert!(library::names().eq(listed.iter().map(|g| g["name"].as_str().unwrap())));
     let mut steps = 0;
     for name in library::names() {
         let golden = root().join(format!("tests/data/textworld/golden/{name}.jsonl.gz"));
@@ -247,6 +249,12 @@ fn a_plan_can_lose_a_game_that_has_fail_events() {
     }
     codes.sort();
     assert_eq!(codes, ["game_lost", "won"]);
+}
+
+#[test]
+fn a_game_is_shared_between_threads() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    shared(&library::open("20261051").unwrap());
 }
 
 #[test]

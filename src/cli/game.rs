@@ -15,6 +15,8 @@ use crate::gate::textworld::{Game, Play, Search, library, shortest_win};
 const WIDTH: usize = 80;
 /// States that a hint may look at: some seconds at most.
 const HINT_STATES: usize = 100_000;
+/// How a gzip file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// States that `show` may look at to tell whether the game is short.
 const SHOW_STATES: usize = 20_000;
 
@@ -43,7 +45,7 @@ enum GameCommand {
     Verify {
         /// A name of the library, or a path to a TextWorld .json file
         game: String,
-        /// The recording, JSON lines
+        /// The recording: JSON lines, plain or gzip
         #[arg(long, value_name = "FILE")]
         golden: PathBuf,
     },
@@ -190,7 +192,15 @@ fn hint(play: &Play<'_>) -> String {
 fn compare(game: &Game, golden: &Path, out: &mut impl Write) -> anyhow::Result<u8> {
     let name = golden.display().to_string();
     let file = std::fs::File::open(golden).with_context(|| name.clone())?;
-    let result = verify(game, std::io::BufReader::new(file), &name)?;
+    let mut file = std::io::BufReader::new(file);
+    let packed = file.fill_buf().with_context(|| name.clone())?.starts_with(&GZIP);
+    let reader: Box<dyn BufRead> = match packed {
+        true => Box::new(std::io::BufReader::new(flate2::bufread::MultiGzDecoder::new(
+            file,
+        ))),
+        false => Box::new(file),
+    };
+    let result = verify(game, reader, &name)?;
     writeln!(
         out,
         "{} steps compared, {} differ",

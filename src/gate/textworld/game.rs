@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::error::GameError;
 use super::file::{GameFile, read};
 use super::link::link;
-use super::logic::{Action, CompiledRule};
+use super::logic::{CompiledRule, Listing};
 use super::places::Places;
 use super::play::Play;
 use super::quest::{Quest, max_score};
@@ -73,7 +73,7 @@ pub struct Game {
     pub(super) quests: Vec<Quest>,
     pub(super) start: State,
     pub(super) places: Places,
-    pub(super) start_actions: Arc<Vec<Action>>,
+    pub(super) start_actions: Arc<Listing>,
     /// Each entity with the others that all words of its name also belong to.
     pub(super) clashes: HashMap<Id, Vec<Id>>,
     pub(super) unmodelled: Vec<String>,

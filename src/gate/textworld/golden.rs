@@ -4,13 +4,16 @@
 //! each episode has a header (`kind`) and a line for each step (`t`, with `t` = 0 the reset). `facts` stand only on
 //! lines where they differ from the line before.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::game::Game;
 use super::play::Play;
+
+/// Longest line, bytes. A step of the largest games takes some 10 kB.
+pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// A golden file that cannot be read.
 #[derive(Debug, Error)]
@@ -34,6 +37,12 @@ pub enum GoldenError {
         line: usize,
         /// What is wrong.
         reason: String,
+    },
+    /// Nothing to compare.
+    #[error("{file}: expected at least one step, found none")]
+    Empty {
+        /// The golden file.
+        file: String,
     },
 }
 
@@ -67,18 +76,25 @@ pub struct Comparison {
 /// since ours refuses what the story file may understand, and at the end of the game, which ours takes as final.
 ///
 /// # Errors
-/// [`GoldenError`] when a line cannot be read or is not an object.
-pub fn verify(game: &Game, golden: impl BufRead, file: &str) -> Result<Comparison, GoldenError> {
+/// [`GoldenError`] when a line cannot be read or is not an object, or when there is no step at all.
+pub fn verify(game: &Game, mut golden: impl BufRead, file: &str) -> Result<Comparison, GoldenError> {
     let mut out = Comparison::default();
     let mut episode: Option<Episode<'_>> = None;
-    for (i, text) in golden.lines().enumerate() {
-        let line = i + 1;
-        let text = text.map_err(|source| GoldenError::Read {
+    let mut buffer = Vec::new();
+    for line in 1.. {
+        buffer.clear();
+        // One byte more than allowed, so that a file of one endless line is told from a full one.
+        let mut limited = golden.by_ref().take(MAX_LINE_BYTES + 1);
+        let read = limited.read_until(b'\n', &mut buffer);
+        let read = read.map_err(|source| GoldenError::Read {
             file: file.into(),
             line,
             source,
         })?;
-        if text.trim().is_empty() {
+        if read == 0 {
+            break;
+        }
+        if buffer.trim_ascii().is_empty() {
             continue;
         }
         let broken = |reason: String| GoldenError::Line {
@@ -86,7 +102,10 @@ pub fn verify(game: &Game, golden: impl BufRead, file: &str) -> Result<Compariso
             line,
             reason,
         };
-        let record: Value = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
+        if read as u64 > MAX_LINE_BYTES {
+            return Err(broken(format!("a line of more than {MAX_LINE_BYTES} bytes")));
+        }
+        let record: Value = serde_json::from_slice(&buffer).map_err(|e| broken(e.to_string()))?;
         let Value::Object(record) = record else {
             return Err(broken(kind_of(&record).into()));
         };
@@ -96,6 +115,9 @@ pub fn verify(game: &Game, golden: impl BufRead, file: &str) -> Result<Compariso
             episode = None;
             compare_static(game, &record, &mut out);
         }
+    }
+    if out.compared == 0 {
+        return Err(GoldenError::Empty { file: file.into() });
     }
     Ok(out)
 }

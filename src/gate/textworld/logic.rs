@@ -63,6 +63,15 @@ pub struct Action {
     pub binding: Binding,
 }
 
+/// The admissible actions of a state, and what it took to find them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Sorted by command in code-point order, one for each command.
+    pub actions: Vec<Action>,
+    /// Facts tried.
+    pub work: u64,
+}
+
 /// All admissible actions of `state`, sorted by command in code-point order, one for each command.
 ///
 /// # Errors
@@ -73,7 +82,7 @@ pub fn actions(
     names: &[String],
     state: &State,
     file: &str,
-) -> Result<Vec<Action>, GameError> {
+) -> Result<Listing, GameError> {
     let mut search = Search {
         kinds,
         state,
@@ -99,7 +108,10 @@ pub fn actions(
     // Stable: of several rules behind one command the first by name stays, which is the one TextWorld reports.
     search.out.sort_by(|a, b| a.command.cmp(&b.command));
     search.out.dedup_by(|b, a| a.command == b.command);
-    Ok(search.out)
+    Ok(Listing {
+        actions: search.out,
+        work: MAX_WORK - search.work,
+    })
 }
 
 struct Search<'a> {
@@ -141,8 +153,10 @@ impl Search<'_> {
         if *bound >> slot & 1 == 1 {
             return self.binding[place] == entity && self.kinds.fits(entity, rule.slots[place]);
         }
-        let taken = (0..rule.slots.len()).any(|s| *bound >> s & 1 == 1 && self.binding[s] == entity);
-        if taken || self.kinds.constant[usize::from(entity)] || !self.kinds.fits(entity, rule.slots[place]) {
+        let possible =
+            self.kinds.fits(entity, rule.slots[place]) && !self.kinds.constant[usize::from(entity)];
+        let taken = || (0..rule.slots.len()).any(|s| *bound >> s & 1 == 1 && self.binding[s] == entity);
+        if !possible || taken() {
             return false;
         }
         self.binding[place] = entity;

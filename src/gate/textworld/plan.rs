@@ -158,6 +158,17 @@ fn run(game: &Game, commands: &[String], max_steps: usize) -> PlanVerdict {
             return verdict(&play, Some(failure), i + 1, 0);
         }
     }
+    if let Some(fault) = play.fault() {
+        let observed = commands_text(commands.len());
+        let failure = failure(
+            "environment_error",
+            COMMANDS.into(),
+            observed,
+            Expected::Unknown,
+            fault.to_string(),
+        );
+        return verdict(&play, Some(failure), commands.len(), 0);
+    }
     let observed = match commands.len() {
         1 => "1 command ran and the game is not won".to_owned(),
         n => format!("{n} commands ran and the game is not won"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::error::GameError;
 use super::game::Game;
-use super::logic::{Action, actions, effects};
+use super::logic::{Action, Listing, MAX_WORK, actions, effects};
 use super::message;
 use super::places::Places;
 use super::quest::Progress;
@@ -43,7 +43,7 @@ pub struct Play<'g> {
     progress: Progress,
     moves: u64,
     /// Made when first asked for: a search looks at many states whose list nobody reads.
-    actions: OnceCell<Arc<Vec<Action>>>,
+    actions: OnceCell<Arc<Listing>>,
     last: Option<(Action, Before)>,
     fault: OnceCell<GameError>,
 }
@@ -118,13 +118,21 @@ impl<'g> Play<'g> {
     }
 
     fn list(&self) -> &[Action] {
+        &self.listing().actions
+    }
+
+    /// The list of commands and what it took to make it.
+    pub(super) fn listing(&self) -> &Listing {
         self.actions.get_or_init(|| {
             let game = self.game;
             let list = actions(&game.rules, &game.kinds, &game.names, &self.state, &game.file);
             Arc::new(list.unwrap_or_else(|fault| {
                 // Set at most once: the list is made once for a state, and an empty list leads nowhere.
                 let _ = self.fault.set(fault);
-                Vec::new()
+                Listing {
+                    actions: Vec::new(),
+                    work: MAX_WORK,
+                }
             }))
         })
     }

@@ -19,6 +19,12 @@ pub enum Search {
     TooMany,
 }
 
+/// Facts tried and copied for each state that may be looked at; real games need under 4000. It bounds the time that
+/// a hostile game can take, the same on every machine.
+const WORK: u64 = 16_384;
+/// Facts and places kept in all, some 400 MB.
+const KEPT: u64 = 16_000_000;
+
 /// Searches for the shortest win from `play`, through at most `most` states.
 pub fn shortest_win(play: &Play<'_>, most: usize) -> Search {
     if play.won() {
@@ -31,10 +37,19 @@ pub fn shortest_win(play: &Play<'_>, most: usize) -> Search {
     let mut open = VecDeque::from([(play.clone(), 0)]);
     // `(parent, command)` of every state, to tell the way back.
     let mut ways: Vec<(usize, String)> = vec![(0, String::new())];
+    let size = |play: &Play<'_>| (play.state().facts().len() + play.game().names.len()) as u64;
+    let mut left = WORK.saturating_mul(most as u64);
+    let mut kept = 0;
     while let Some((here, way)) = open.pop_front() {
+        left = left.saturating_sub(here.listing().work);
         for (index, command) in here.admissible().enumerate() {
             if !here.changes(index) && way != 0 {
                 continue;
+            }
+            let copied = size(&here);
+            left = left.saturating_sub(copied);
+            if left == 0 {
+                return Search::TooMany;
             }
             let mut next = here.clone();
             if next.take(index).is_none() || next.lost() {
@@ -54,7 +69,8 @@ pub fn shortest_win(play: &Play<'_>, most: usize) -> Search {
             if !seen.insert(key(&next)) {
                 continue;
             }
-            if seen.len() > most {
+            kept += copied;
+            if seen.len() > most || kept > KEPT {
                 return Search::TooMany;
             }
             ways.push((way, command.to_owned()));

@@ -63,12 +63,16 @@ impl State {
     }
 
     /// The facts of `predicate`, and of that first argument where it is known.
-    pub fn of(&self, predicate: Id, first: Option<Id>) -> &[Fact] {
-        let low = (predicate, first.unwrap_or(0));
-        let high = (predicate, first.unwrap_or(NONE));
-        let start = self.0.partition_point(|f| (f.predicate, f.args[0]) < low);
-        let length = self.0[start..].partition_point(|f| (f.predicate, f.args[0]) <= high);
-        &self.0[start..start + length]
+    pub fn of(&self, predicate: Id, first: Option<Id>) -> impl Iterator<Item = &Fact> {
+        let key = |predicate: Id, first: Id| u32::from(predicate) << 16 | u32::from(first);
+        let (low, high) = (
+            key(predicate, first.unwrap_or(0)),
+            key(predicate, first.unwrap_or(NONE)),
+        );
+        let start = self.0.partition_point(|f| key(f.predicate, f.args[0]) < low);
+        self.0[start..]
+            .iter()
+            .take_while(move |f| key(f.predicate, f.args[0]) <= high)
     }
 }
 

@@ -52,7 +52,7 @@ impl View<'_> {
     /// The room that the player is in.
     pub(super) fn room(&self) -> Option<Id> {
         let (at, player) = (self.game.known.holding[0]?, self.game.known.player?);
-        self.state.of(at, Some(player)).first().map(|f| f.args[1])
+        self.state.of(at, Some(player)).next().map(|f| f.args[1])
     }
 
     /// `a key`, `an apple`; the file's own article where it has one.
