@@ -4,10 +4,10 @@
 
 use super::contrasts::{self, Contrast};
 use super::figures::Condition;
+use super::maker::Maker;
 use super::overview::Overview;
 use super::paper::{self, ContrastResult, PolicyResult};
 use super::table::{Cell, Table};
-use super::tables::Maker;
 use crate::stats::Interval;
 
 const OURS: &str = "this run";
@@ -40,7 +40,6 @@ impl Maker<'_> {
     fn contrasts(&self, found: &[Contrast]) -> Table {
         let header = [
             "Contrast",
-            "Pairs",
             "Treatm. only",
             "Basel. only",
             "Points",
@@ -51,7 +50,6 @@ impl Maker<'_> {
         let rows = found.iter().map(|c| {
             vec![
                 name(c.baseline, c.treatment),
-                Cell::Count(c.counts.pairs()),
                 Cell::Count(c.counts.treatment_only),
                 Cell::Count(c.counts.baseline_only),
                 Cell::difference(c.points, 1),
@@ -77,6 +75,7 @@ impl Maker<'_> {
         let header = [
             "Contrast",
             "Games",
+            "Pairs",
             "Left: error",
             "Left: not ended",
             "Calls/row",
@@ -86,17 +85,18 @@ impl Maker<'_> {
             vec![
                 name(c.baseline, c.treatment),
                 Cell::Count(c.games),
+                Cell::Count(c.counts.pairs()),
                 Cell::Count(c.left_error),
                 Cell::Count(c.left_missing),
                 Cell::difference(c.calls, 2),
                 Cell::interval(c.calls_interval, 2),
             ]
         });
-        let note = "Calls/row: treatment minus baseline, the paired mean. A game with a row that ended in an error, \
+        let note = "Pairs: games times inference seeds. Calls/row: treatment minus baseline, the paired mean. A game with a row that ended in an error, \
                     or has not ended, under either policy leaves the contrast.";
         self.table(
             "contrast_calls",
-            "Games and calls in the contrasts",
+            "Games and calls in contrasts",
             &header,
             rows.collect(),
             note,

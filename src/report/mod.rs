@@ -8,6 +8,7 @@ pub mod contrasts;
 pub mod csv;
 pub mod figures;
 pub mod json;
+mod maker;
 pub mod markdown;
 pub mod overview;
 pub mod page;

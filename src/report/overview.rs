@@ -82,12 +82,12 @@ impl Overview {
             named("backend", Cell::text(&header.identity.backend)),
             named("tasks", Cell::Count(header.tasks.len() as u64)),
             named("rows ended", share(self.ended)),
-            named("rows ended in an error", share(self.errors)),
+            named("rows with an error", share(self.errors)),
             named("calls", Cell::Count(self.calls)),
             named("sessions", Cell::Count(self.sessions)),
-            named("sessions without an end", Cell::Count(self.sessions_open)),
+            named("sessions not closed", Cell::Count(self.sessions_open)),
             named(
-                "wall time of the others, s",
+                "wall time, s",
                 Cell::number(
                     (self.sessions > self.sessions_open).then(|| self.wall_ms as f64 / 1e3),
                     1,
@@ -102,7 +102,7 @@ impl Overview {
             scope: String::new(),
             title: self.title("Run"),
             note:
-                "Calls are those of all rows; every table below counts only rows that were accepted or spent \
+                "Wall time is that of closed sessions. Calls are those of all rows; every table below counts only rows that were accepted or spent \
                    their budget."
                     .into(),
             header: ["What", "Value"].map(str::to_owned).to_vec(),

@@ -2,9 +2,18 @@
 //!
 //! Not a format to parse (`csv`, `json`): numbers are rounded and long cells wrapped.
 
-use super::page::{WIDTH, wrap};
+use super::page::{WIDTH, columns, wrap};
 use super::table::Table;
-use comfy_table::{CellAlignment, ContentArrangement, Row, TableStyle, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, TableStyle, Width};
+
+/// Spaces between columns.
+const GAP: u16 = 2;
+/// Rules above, under the header and below.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(RULE)
+    .header_separator(RULE)
+    .bottom_border(RULE);
+const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 
 /// Renders the tables one after the other.
 pub fn render(tables: &[Table]) -> String {
@@ -25,8 +34,7 @@ fn one(table: &Table, out: &mut String) {
     };
     wrap(&table.title, "").iter().for_each(|text| line(text));
     let mut grid = comfy_table::Table::new();
-    let style: TableStyle = presets::UTF8_HORIZONTAL_ONLY;
-    grid.load_style(style)
+    grid.load_style(STYLE)
         .force_no_tty()
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(WIDTH as u16)
@@ -34,14 +42,44 @@ fn one(table: &Table, out: &mut String) {
     for row in &table.rows {
         grid.add_row(Row::from(row.iter().map(|cell| cell.shown()).collect::<Vec<_>>()));
     }
+    let widths = widths(table);
     for index in 0..table.header.len() {
-        let numeric = table.rows.iter().all(|row| row[index].is_numeric()) && !table.rows.is_empty();
-        if let (true, Some(column)) = (numeric, grid.column_mut(index)) {
+        let Some(column) = grid.column_mut(index) else {
+            continue;
+        };
+        let gap = if index + 1 < table.header.len() { GAP } else { 0 };
+        column.set_padding((0, gap));
+        if !table.rows.is_empty() && table.rows.iter().all(|row| row[index].is_numeric()) {
             column.set_cell_alignment(CellAlignment::Right);
+        }
+        if let Some(widths) = &widths {
+            let width = widths[index] as u16 + gap;
+            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
         }
     }
     grid.lines().for_each(|text| line(&text));
     if !table.note.is_empty() {
         wrap(&table.note, "").iter().for_each(|text| line(text));
     }
+}
+
+/// Widths at which no cell and no word of the header is broken, header lines kept whole from the left as far as there
+/// is room; `None` when not even the former fits.
+fn widths(table: &Table) -> Option<Vec<usize>> {
+    let mut widths: Vec<usize> = Vec::new();
+    for (index, name) in table.header.iter().enumerate() {
+        let words = name.split(' ').map(columns);
+        let cells = table.rows.iter().map(|row| columns(&row[index].shown()));
+        widths.push(words.chain(cells).max().unwrap_or(0));
+    }
+    let gaps = usize::from(GAP) * widths.len().saturating_sub(1);
+    let mut room = WIDTH.checked_sub(gaps + widths.iter().sum::<usize>())?;
+    for (width, name) in widths.iter_mut().zip(&table.header) {
+        let more = columns(name).saturating_sub(*width);
+        if more <= room {
+            *width += more;
+            room -= more;
+        }
+    }
+    Some(widths)
 }

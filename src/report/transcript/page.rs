@@ -1,112 +1,23 @@
-//! A row as a reader follows it: what was asked, answered, found and fed back, call by call.
+//! One call on the page: prompt, cost, reply, findings, feedback, and what is known only afterwards.
 //!
-//! Not the trace (`trace export` gives every byte): what a prompt repeats of the one before is left out and said so,
-//! and text is escaped and wrapped to 80 columns.
+//! Not the choice of calls; every text passes through `wrap`, which escapes it.
 
-use super::page::{WIDTH, columns, escape, wrap};
+use super::new_part::new_part;
+use crate::report::page::{WIDTH, columns, wrap};
+use crate::trace::CallRecord;
 use crate::trace::call::{FailureText, Finding};
-use crate::trace::read::StoredRow;
-use crate::trace::{CallRecord, RunReader, TraceError};
 
 const MARGIN: &str = "  | ";
 
-/// One line a row: key, outcome, calls.
-///
-/// # Errors
-/// What reading the trace says.
-pub fn list(run: &RunReader) -> Result<String, TraceError> {
-    let mut out = String::new();
-    for row in run.rows()? {
-        let calls = run.calls(&row)?.len();
-        let line = format!(
-            "{}  {}  {}",
-            row.planned.key,
-            outcome(&row),
-            plural(calls, "call")
-        );
-        out.push_str(&escape(&line).replace('\n', "\\n"));
-        out.push('\n');
-    }
-    Ok(out)
-}
-
-/// The rows that `name` may mean: the one of that key, else those whose key starts with it, else those whose key
-/// contains it.
-pub fn find<'a>(rows: &'a [StoredRow], name: &str) -> Vec<&'a StoredRow> {
-    let matching = |keep: &dyn Fn(&str) -> bool| -> Vec<&'a StoredRow> {
-        rows.iter().filter(|row| keep(&row.planned.key)).collect()
-    };
-    [
-        matching(&|key| key == name),
-        matching(&|key| key.starts_with(name)),
-        matching(&|key| key.contains(name)),
-    ]
-    .into_iter()
-    .find(|found| !found.is_empty())
-    .unwrap_or_default()
-}
-
-/// The transcript of a row's current attempt.
-///
-/// # Errors
-/// What reading the trace says.
-pub fn of(run: &RunReader, row: &StoredRow) -> Result<String, TraceError> {
-    let calls = run.calls(row)?;
-    let mut page = Page::default();
-    let planned = &row.planned;
-    page.text("", &format!("Row {}", planned.key));
-    let identity = &run.header.identity;
-    let facts = [
-        ("task", planned.task.clone()),
-        (
-            "policy",
-            format!(
-                "{}, budget {}, inference seed {}",
-                planned.policy, planned.budget, planned.seed
-            ),
-        ),
-        (
-            "model",
-            format!("{}, backend {}", identity.model, identity.backend),
-        ),
-        (
-            "outcome",
-            format!("{} after {}", outcome(row), plural(calls.len(), "call")),
-        ),
-    ];
-    for (name, value) in facts {
-        page.text(&format!("  {name:<8}"), &value);
-    }
-    if let Some(detail) = &row.detail {
-        page.text("  because ", detail);
-    }
-    if row.attempt > 1 {
-        page.text("  attempt ", &row.attempt.to_string());
-    }
-    for (index, call) in calls.iter().enumerate() {
-        let previous = index.checked_sub(1).map(|i| &calls[i]);
-        page.call(call, previous, planned.budget);
-        page.feedback(call, index + 1 < calls.len(), row.outcome.is_none());
-        page.post_hoc(call);
-    }
-    Ok(page.out)
-}
-
-fn outcome(row: &StoredRow) -> &'static str {
-    row.outcome.map_or("not ended", |outcome| outcome.name())
-}
-
-fn plural(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
-
+/// Text of the transcript so far.
 #[derive(Default)]
-struct Page {
-    out: String,
+pub(super) struct Page {
+    /// What is written so far.
+    pub(super) out: String,
 }
 
 impl Page {
-    fn text(&mut self, margin: &str, text: &str) {
+    pub(super) fn text(&mut self, margin: &str, text: &str) {
         for line in wrap(text, margin) {
             self.out.push_str(&line);
             self.out.push('\n');
@@ -118,7 +29,7 @@ impl Page {
         self.text(MARGIN, text);
     }
 
-    fn call(&mut self, call: &CallRecord, previous: Option<&CallRecord>, budget: u32) {
+    pub(super) fn call(&mut self, call: &CallRecord, previous: Option<&CallRecord>, budget: u32) {
         let rule = format!("── call {} of at most {budget} ", call.call);
         let fill = "─".repeat(WIDTH.saturating_sub(columns(&rule)));
         self.out.push_str(&format!("\n{rule}{fill}\n"));
@@ -187,10 +98,10 @@ impl Page {
             ("expected", &expected),
         ];
         for (name, value) in parts {
-            let mut lines = wrap(value, "           ").into_iter();
+            let mut lines = wrap(value, "            ").into_iter();
             if let Some(first) = lines.next() {
                 self.out
-                    .push_str(&format!("  {name:<8} {}\n", first.trim_start()));
+                    .push_str(&format!("  {name:<9} {}\n", first.trim_start()));
             }
             for line in lines {
                 self.out.push_str(&line);
@@ -199,7 +110,7 @@ impl Page {
         }
     }
 
-    fn feedback(&mut self, call: &CallRecord, sent: bool, open: bool) {
+    pub(super) fn feedback(&mut self, call: &CallRecord, sent: bool, open: bool) {
         let Some(feedback) = &call.feedback else { return };
         let lines: Vec<&str> = feedback
             .opening
@@ -215,7 +126,7 @@ impl Page {
         self.quote(heading, &lines.join("\n"));
     }
 
-    fn post_hoc(&mut self, call: &CallRecord) {
+    pub(super) fn post_hoc(&mut self, call: &CallRecord) {
         let Some(facts) = call
             .judgement
             .post_hoc
@@ -272,47 +183,7 @@ fn cost(call: &CallRecord) -> String {
     )
 }
 
-/// What a prompt has that the one before has not.
-struct NewPart<'a> {
-    text: &'a str,
-    /// Whole lines before it that both share.
-    head: usize,
-    /// Whole lines after it that both share.
-    tail: usize,
-}
-
-/// The lines of `now` between those it shares with `before` at the start and at the end.
-fn new_part<'a>(before: &str, now: &'a str) -> NewPart<'a> {
-    let old: Vec<&str> = before.split_inclusive('\n').collect();
-    let new: Vec<&str> = now.split_inclusive('\n').collect();
-    let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let (old, rest) = (&old[head..], &new[head..]);
-    let shared = old.iter().rev().zip(rest.iter().rev());
-    let tail = shared.take_while(|(a, b)| a == b).count();
-    let bytes = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
-    let start = bytes(&new[..head]);
-    let end = now.len() - bytes(&rest[rest.len() - tail..]);
-    NewPart {
-        text: &now[start..end],
-        head,
-        tail,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_new_part_is_what_the_ends_do_not_share() {
-        let part = |before, now| {
-            let NewPart { text, head, tail } = new_part(before, now);
-            (text, head, tail)
-        };
-        assert_eq!(part("a\nb\nc\n", "a\nx\ny\nc\n"), ("x\ny\n", 1, 1));
-        assert_eq!(part("a\nb", "a\nb\nc"), ("b\nc", 1, 0));
-        assert_eq!(part("a\na\n", "a\na\na\n"), ("a\n", 2, 0));
-        assert_eq!(part("é\n", "è\n"), ("è\n", 0, 0));
-        assert_eq!(part("a\nb\n", "a\n"), ("", 1, 0));
-    }
+/// `1 call`, `2 calls`.
+pub(super) fn plural(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
