@@ -296,7 +296,7 @@ fn a_transcript_tells_a_row_call_by_call() {
     assert!(text.contains("no model saw it"));
     let list = transcript::list(&run).unwrap();
     assert_eq!(list.lines().count(), 24);
-    assert!(list.starts_with("primary/20261051/RawDiag/b4/s0  budget_exhausted  4 calls\n"));
+    assert!(list.starts_with("primary/20261051/RawDiag/b4/s0      budget_exhausted  4 calls\n"));
 }
 
 fn fate() -> impl Strategy<Value = Fate> {

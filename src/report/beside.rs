@@ -77,7 +77,7 @@ impl Maker<'_> {
             "Games",
             "Pairs",
             "Left: error",
-            "Left: not ended",
+            "Left: open",
             "Calls/row",
             "95 % interval",
         ];
@@ -92,8 +92,8 @@ impl Maker<'_> {
                 Cell::interval(c.calls_interval, 2),
             ]
         });
-        let note = "Pairs: games times inference seeds. Calls/row: treatment minus baseline, the paired mean. A game with a row that ended in an error, \
-                    or has not ended, under either policy leaves the contrast.";
+        let note = "Pairs: games times inference seeds. Calls/row: treatment minus baseline, the paired mean. A game \
+                    leaves the contrast for a row that ended in an error, or is still open, under either policy.";
         self.table(
             "contrast_calls",
             "Games and calls in contrasts",
@@ -111,7 +111,7 @@ impl Maker<'_> {
             "First call",
             "Invalid action",
             "Calls",
-            "Words/ retry",
+            "Words/retry",
             "All words",
         ];
         let mut rows = Vec::new();

@@ -101,10 +101,9 @@ impl Overview {
             id: "run",
             scope: String::new(),
             title: self.title("Run"),
-            note:
-                "Wall time is that of closed sessions. Calls are those of all rows; every table below counts only rows that were accepted or spent \
-                   their budget."
-                    .into(),
+            note: "Wall time is that of closed sessions. Calls are those of all rows; every table below counts only \
+                   rows that were accepted or spent their budget."
+                .into(),
             header: ["What", "Value"].map(str::to_owned).to_vec(),
             rows,
         }

@@ -134,7 +134,7 @@ impl Cell {
                 )
             }
             Cell::P(p) if *p >= 0.001 => format!("{p:.3}"),
-            Cell::P(p) if *p > 0.0 => format!("{p:.1e}"),
+            Cell::P(p) if *p > 0.0 => format!("{p:.2e}"),
             Cell::P(_) => "< 1e-300".into(),
             Cell::Absent(word) => (*word).to_owned(),
         }
@@ -163,7 +163,7 @@ mod tests {
             (Cell::difference(Some(42.04), 1), "+42.0"),
             (Cell::difference(Some(-0.04), 1), "0.0"),
             (Cell::difference(Some(-0.34), 2), "-0.34"),
-            (Cell::p(Some(3.15e-5)), "3.1e-5"),
+            (Cell::p(Some(3.15e-5)), "3.15e-5"),
             (Cell::p(Some(0.03125)), "0.031"),
             (Cell::p(None), NOT_ESTIMABLE),
             (Cell::Share { part: 3, whole: 6 }, "3/6"),

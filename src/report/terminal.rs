@@ -6,8 +6,9 @@ use super::page::{WIDTH, columns, wrap};
 use super::table::Table;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, TableStyle, Width};
 
-/// Spaces between columns.
-const GAP: u16 = 2;
+/// Spaces between columns: one of padding, one where the table's style could have a border.
+const GAP: usize = 2;
+const PADDING: u16 = 1;
 /// Rules above, under the header and below.
 const STYLE: TableStyle = TableStyle::new()
     .top_border(RULE)
@@ -47,13 +48,17 @@ fn one(table: &Table, out: &mut String) {
         let Some(column) = grid.column_mut(index) else {
             continue;
         };
-        let gap = if index + 1 < table.header.len() { GAP } else { 0 };
-        column.set_padding((0, gap));
+        let padding = if index + 1 < table.header.len() {
+            PADDING
+        } else {
+            0
+        };
+        column.set_padding((0, padding));
         if !table.rows.is_empty() && table.rows.iter().all(|row| row[index].is_numeric()) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         if let Some(widths) = &widths {
-            let width = widths[index] as u16 + gap;
+            let width = widths[index] as u16 + padding;
             column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
         }
     }
@@ -72,7 +77,7 @@ fn widths(table: &Table) -> Option<Vec<usize>> {
         let cells = table.rows.iter().map(|row| columns(&row[index].shown()));
         widths.push(words.chain(cells).max().unwrap_or(0));
     }
-    let gaps = usize::from(GAP) * widths.len().saturating_sub(1);
+    let gaps = GAP * widths.len().saturating_sub(1);
     let mut room = WIDTH.checked_sub(gaps + widths.iter().sum::<usize>())?;
     for (width, name) in widths.iter_mut().zip(&table.header) {
         let more = columns(name).saturating_sub(*width);

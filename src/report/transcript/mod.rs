@@ -6,7 +6,7 @@
 mod new_part;
 mod page;
 
-use super::page::escape;
+use super::page::{columns, escape};
 use crate::trace::read::StoredRow;
 use crate::trace::{RunReader, TraceError};
 use page::{Page, plural};
@@ -16,15 +16,16 @@ use page::{Page, plural};
 /// # Errors
 /// What reading the trace says.
 pub fn list(run: &RunReader) -> Result<String, TraceError> {
+    let rows = run.rows()?;
+    let widest = rows
+        .iter()
+        .map(|row| columns(&row.planned.key))
+        .max()
+        .unwrap_or(0);
     let mut out = String::new();
-    for row in run.rows()? {
-        let calls = run.calls(&row)?.len();
-        let line = format!(
-            "{}  {}  {}",
-            row.planned.key,
-            outcome(&row),
-            plural(calls, "call")
-        );
+    for row in &rows {
+        let calls = plural(run.calls(row)?.len(), "call");
+        let line = format!("{:<widest$}  {:<16}  {calls}", row.planned.key, outcome(row));
         out.push_str(&escape(&line).replace('\n', "\\n"));
         out.push('\n');
     }
