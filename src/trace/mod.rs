@@ -5,6 +5,7 @@
 //! Each row's calls form a hash chain; measurements (times, cache hits) stand in a table of their own, outside the
 //! chain and outside the canonical export, because they may differ where nothing else may.
 
+pub mod call;
 pub mod export;
 pub mod lock;
 pub mod read;
