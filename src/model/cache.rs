@@ -14,6 +14,9 @@ use sha2::{Digest, Sha256};
 use super::ModelError;
 use super::template::hex;
 
+/// Files from this size on have their hashes remembered.
+const NOTED: u64 = 1 << 24;
+
 /// Where a fetched file came from; lies beside it as `lock.json` and goes into the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +78,25 @@ impl Cache {
     pub fn folder(&self, name: &str, sha256: &str) -> PathBuf {
         let digits = sha256.get(..12).unwrap_or(sha256);
         self.root.join("models").join(name).join(digits)
+    }
+
+    /// Takes the right to pull `name`, waiting for another process that has it, until the file is dropped. Tells
+    /// whether it had to wait.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn claim(&self, name: &str) -> Result<(File, bool), ModelError> {
+        let folder = self.root.join("partial");
+        fs::create_dir_all(&folder).map_err(ModelError::io("create", &folder))?;
+        let path = folder.join(format!("{name}.lock"));
+        let file = File::create(&path).map_err(ModelError::io("create", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok((file, false)),
+            Err(_) => {
+                file.lock().map_err(ModelError::io("lock", &path))?;
+                Ok((file, true))
+            }
+        }
     }
 
     /// The complete files of `name` with their locks, in order of their hashes.
@@ -169,10 +191,11 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
         .map_err(ModelError::io("write", path))
 }
 
-/// Where the hash of a file is noted, and what must not have changed for the note to hold.
+/// Where the hash of a file is noted, and what must not have changed for the note to hold. A small file has no note:
+/// it is hashed sooner than looked up.
 fn note(root: &Path, file: &Path) -> Option<(PathBuf, String)> {
     let file = file.canonicalize().ok()?;
-    let meta = file.metadata().ok()?;
+    let meta = file.metadata().ok().filter(|meta| meta.len() >= NOTED)?;
     let changed = meta.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
     let key = hex(&Sha256::digest(file.as_os_str().as_encoded_bytes()));
     Some((

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::ModelError;
-use super::cache::Cache;
+use super::cache::{Cache, Lock};
 use super::manifest::{Manifest, Source};
 use super::resolve::Located;
 
@@ -73,8 +73,8 @@ impl Progress for Silent {
     fn note(&mut self, _line: &str) {}
 }
 
-/// Fetches the file of `manifest`, whether one is there already or not: tries the sources in order, verifies, puts
-/// it in place. With `exact` only the known file will do, so a hub's other one is refused before it is downloaded.
+/// Fetches the file of `manifest`, whether one is there already or not (unless another process just fetched it): tries
+/// the sources in order, verifies, puts it in place. With `exact` only the known file will do, so a hub's other one is refused before it is downloaded.
 ///
 /// # Errors
 /// No source gave a file that verifies; the error says why, source by source.
@@ -85,6 +85,21 @@ pub fn fetch(
     exact: bool,
     progress: &mut dyn Progress,
 ) -> Result<Located, ModelError> {
+    let (_claim, waited) = cache.claim(&manifest.name)?;
+    if waited {
+        let good = |lock: &Lock| !exact || lock.sha256 == manifest.file.sha256;
+        if let Some((path, lock)) = cache
+            .find(&manifest.name)?
+            .into_iter()
+            .find(|(_, lock)| good(lock))
+        {
+            return Ok(Located {
+                name: manifest.name.clone(),
+                path,
+                lock: Some(lock),
+            });
+        }
+    }
     let mut failures = Vec::new();
     for source in &manifest.sources {
         progress.note(&format!("{}: trying {}", manifest.name, source.describe()));
