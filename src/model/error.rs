@@ -58,6 +58,69 @@ pub enum ModelError {
         /// What the library said.
         reason: String,
     },
+    /// A manifest is malformed.
+    #[error("{file}: {field}: {reason}")]
+    Manifest {
+        /// The manifest.
+        file: String,
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A lock file is malformed.
+    #[error("{file}: {reason}; delete its folder and pull again", file = file.display())]
+    Lock {
+        /// The lock file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No manifest has this name.
+    #[error("unknown model {name:?}: expected one of {known}, or the path of a .gguf file")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The model is known, but was not pulled.
+    #[error("{name} is not in {cache}: fetch it with `veriharness model pull {name}`", cache = cache.display())]
+    Absent {
+        /// The name.
+        name: String,
+        /// Where it was looked for.
+        cache: PathBuf,
+    },
+    /// There is no place for the cache.
+    #[error("no cache folder: set VERIHARNESS_HOME (or XDG_CACHE_HOME or HOME)")]
+    NoCache,
+    /// One source failed.
+    #[error("{reason}")]
+    Fetch {
+        /// Why.
+        reason: String,
+    },
+    /// A file is not what its source or manifest says.
+    #[error("{file}: expected sha256 {expected}, found {found}", file = file.display())]
+    Hash {
+        /// The file.
+        file: PathBuf,
+        /// The right hash.
+        expected: String,
+        /// The hash of the bytes.
+        found: String,
+    },
+    /// Every source failed.
+    #[error(
+        "cannot fetch {name}; every source failed:{failures}\nIf you have the file, name it: --model PATH"
+    )]
+    NoSource {
+        /// The model.
+        name: String,
+        /// One line per source, with its reason.
+        failures: String,
+    },
     /// The chat template does not compile or does not render.
     #[error("{file}: chat template: {reason}", file = file.display())]
     Template {

@@ -2,15 +2,20 @@
 //!
 //! Not how it computes (that is `backend`) and not how it decodes (that is `engine`).
 
+pub mod cache;
 pub mod chat;
 pub mod config;
 pub mod encode;
+pub mod fetch;
 pub mod gguf;
+pub mod manifest;
 pub mod template;
 pub mod tokenizer;
 
 mod error;
 mod open;
+mod resolve;
 
 pub use error::ModelError;
 pub use open::Model;
+pub use resolve::{Located, obtain, obtain_exact, pull, resolve, resolve_in};

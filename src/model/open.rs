@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use super::ModelError;
+use super::cache::{Cache, sha256};
 use super::chat::Message;
 use super::config::Config;
 use super::encode::{Encoded, encode_chat};
@@ -38,12 +39,16 @@ impl Model {
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let key = "tokenizer.chat_template";
         let template = Template::new(gguf.required(key, gguf.text(key)?)?, path)?;
+        let sha256 = match Cache::standard() {
+            Ok(cache) => cache.sha256(path)?,
+            Err(_) => sha256(path, |_| ())?,
+        };
         Ok(Self {
             config,
             tokenizer,
             template,
             gguf,
-            sha256: String::new(),
+            sha256,
         })
     }
 

@@ -180,6 +180,15 @@ impl Tokenizer {
         &self.control
     }
 
+    /// Bytes that no token spells: a text loses them. Real files lack some control characters and bytes that UTF-8
+    /// never uses.
+    pub fn unspelled(&self) -> Vec<u8> {
+        let spelled: HashSet<&[u8]> = (0u32..).take(self.ends.len()).map(|id| self.bytes(id)).collect();
+        (0..=255u8)
+            .filter(|byte| !spelled.contains([*byte].as_slice()))
+            .collect()
+    }
+
     /// Token ids of a text; no control token among them, whatever the text says.
     ///
     /// # Errors

@@ -1,0 +1,167 @@
+//! A file from the Hugging Face hub, verified against the hub's own metadata.
+//!
+//! Not a hub client (that is `hf-hub`). That crate has no connect timeout, so the host is tried first.
+
+use std::fs;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use hf_hub::api::sync::{ApiBuilder, ApiError};
+use hf_hub::{Repo, RepoType};
+
+use super::{Access, Progress};
+use crate::model::ModelError;
+use crate::model::cache::{Cache, Lock, sha256};
+use crate::model::manifest::{Manifest, is_sha256};
+
+const HUB: &str = "https://huggingface.co";
+
+/// What to ask for.
+pub(super) struct Wanted<'a> {
+    pub(super) repository: &'a str,
+    pub(super) revision: &'a str,
+    pub(super) file: &'a str,
+    /// The only acceptable hash, if there is one.
+    pub(super) exact: Option<&'a str>,
+}
+
+/// Downloads, verifies and installs.
+pub(super) fn fetch(
+    manifest: &Manifest,
+    wanted: &Wanted<'_>,
+    cache: &Cache,
+    access: &Access,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Lock), ModelError> {
+    if access.offline {
+        return Err(failed("HF_HUB_OFFLINE forbids the hub"));
+    }
+    let endpoint = access
+        .endpoint
+        .as_deref()
+        .unwrap_or(HUB)
+        .trim_end_matches('/')
+        .to_owned();
+    if !access.proxy {
+        probe(&endpoint, access.patience)?;
+    }
+    let partial = cache.partial(&manifest.name).join("hub");
+    let api = ApiBuilder::from_cache(hf_hub::Cache::new(partial.clone()))
+        .with_endpoint(endpoint)
+        .with_progress(false)
+        .with_retries(0)
+        .with_token(None)
+        .build()
+        .map_err(refused)?;
+    let repo =
+        |revision: &str| Repo::with_revision(wanted.repository.into(), RepoType::Model, revision.into());
+    let url = api.repo(repo(wanted.revision)).url(wanted.file);
+    let metadata = api.metadata(&url).map_err(refused)?;
+    let (revision, hash) = (metadata.commit_hash().to_owned(), metadata.etag().to_owned());
+    // Both become parts of paths and addresses, so nothing but digits is let through.
+    if revision.is_empty() || !revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(failed(format!(
+            "expected a commit in the hub's metadata, found {revision:?}"
+        )));
+    }
+    if !is_sha256(&hash) {
+        return Err(failed(format!(
+            "expected a SHA-256 in the hub's metadata, found {hash:?}"
+        )));
+    }
+    if let Some(exact) = wanted.exact.filter(|exact| *exact != hash) {
+        return Err(failed(format!(
+            "expected the file with sha256 {exact}, but the hub has {hash}"
+        )));
+    }
+    progress.begin("download", Some(metadata.size() as u64));
+    let meter = Meter(progress);
+    let downloaded = api
+        .repo(repo(&revision))
+        .download_with_progress(wanted.file, meter)
+        .map_err(|error| {
+            if matches!(error, ApiError::InvalidResume) {
+                // A longer rest than the file itself can never be completed.
+                let _ = fs::remove_dir_all(&partial);
+            }
+            refused(error)
+        })?;
+    let blob = downloaded
+        .canonicalize()
+        .map_err(ModelError::io("find", &downloaded))?;
+    progress.begin("verify", Some(metadata.size() as u64));
+    let found = sha256(&blob, |bytes| progress.advance(bytes))?;
+    if found != hash {
+        fs::remove_dir_all(&partial).map_err(ModelError::io("remove", &partial))?;
+        return Err(ModelError::Hash {
+            file: wanted.file.into(),
+            expected: hash,
+            found,
+        });
+    }
+    let lock = Lock {
+        name: manifest.name.clone(),
+        kind: "hub".into(),
+        source: format!("hub {}@{revision}/{}", wanted.repository, wanted.file),
+        revision: Some(revision),
+        sha256: found,
+        bytes: metadata.size() as u64,
+    };
+    let path = cache.install(&blob, &lock)?;
+    // What remains are the hub client's links to the file that moved away.
+    let _ = fs::remove_dir_all(&partial);
+    Ok((path, lock))
+}
+
+/// Tries to connect to the host of `endpoint`, waiting no longer than `patience` for its name and for it.
+fn probe(endpoint: &str, patience: Duration) -> Result<(), ModelError> {
+    let (scheme, rest) = endpoint
+        .split_once("://")
+        .ok_or_else(|| failed(format!("expected an endpoint scheme://host, found {endpoint:?}")))?;
+    let host = rest.split('/').next().unwrap_or(rest).to_owned();
+    let host = match host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => host,
+        _ => format!("{host}:{}", if scheme == "http" { 80 } else { 443 }),
+    };
+    let (send, receive) = mpsc::channel();
+    let asked = host.clone();
+    std::thread::spawn(move || send.send(asked.to_socket_addrs().map(|found| found.collect::<Vec<_>>())));
+    let addresses = receive
+        .recv_timeout(patience)
+        .map_err(|_| failed(format!("no answer for the name {host} within {patience:?}")))?
+        .map_err(|error| failed(format!("cannot resolve {host}: {error}")))?;
+    let mut reason = format!("{host} has no address");
+    for address in addresses.into_iter().take(2) {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(_) => return Ok(()),
+            Err(error) => reason = format!("cannot connect to {host}: {error}"),
+        }
+    }
+    Err(failed(reason))
+}
+
+fn failed(reason: impl Into<String>) -> ModelError {
+    ModelError::Fetch {
+        reason: reason.into(),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // the shape `map_err` wants
+fn refused(error: ApiError) -> ModelError {
+    failed(error.to_string())
+}
+
+/// hf-hub's progress, told to ours.
+struct Meter<'a>(&'a mut dyn Progress);
+
+impl hf_hub::api::Progress for Meter<'_> {
+    fn init(&mut self, _size: usize, _filename: &str) {}
+
+    fn update(&mut self, size: usize) {
+        self.0.advance(size as u64);
+    }
+
+    fn finish(&mut self) {}
+}
