@@ -19,7 +19,7 @@ pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
     let mut out = std::io::stdout().lock();
     let version = (env!("CARGO_PKG_VERSION"), env!("VERIHARNESS_GIT"));
     writeln!(out, "veriharness {} ({})", version.0, version.1)?;
-    let sections: [(&str, Vec<(&str, String)>); 4] = [
+    let sections: [(&str, Vec<(String, String)>); 4] = [
         ("machine", machine_lines()),
         ("backends", backend_lines()),
         ("models", model_lines()),
@@ -34,7 +34,7 @@ pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
     Ok(super::DONE)
 }
 
-fn machine_lines() -> Vec<(&'static str, String)> {
+fn machine_lines() -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or("unknown".into(), |n| n.to_string());
     let memory = machine::memory_mib().map_or("unknown".into(), |(total, free)| {
         format!(
@@ -60,22 +60,22 @@ fn machine_lines() -> Vec<(&'static str, String)> {
         .filter(|name| flags.iter().any(|flag| flag == name))
         .collect();
     vec![
-        ("system", machine::kernel()),
-        ("cpu", machine::cpu_name()),
-        ("cores", cores),
+        ("system".into(), machine::kernel()),
+        ("cpu".into(), machine::cpu_name()),
+        ("cores".into(), cores),
         (
-            "features",
+            "features".into(),
             if have.is_empty() {
                 "none known".into()
             } else {
                 have.join(" ")
             },
         ),
-        ("memory", memory),
+        ("memory".into(), memory),
     ]
 }
 
-fn backend_lines() -> Vec<(&'static str, String)> {
+fn backend_lines() -> Vec<(String, String)> {
     let candle = match cfg!(any(target_feature = "avx2", target_feature = "neon")) {
         true => "candle, built for this kind of CPU's vector instructions",
         false => "candle, built without AVX2: slow; build inside the repository, whose config turns it on",
@@ -83,13 +83,16 @@ fn backend_lines() -> Vec<(&'static str, String)> {
     let driver = machine::read_trimmed("/proc/driver/nvidia/version")
         .and_then(|text| text.lines().next().map(str::to_owned))
         .unwrap_or_else(|| "no NVIDIA driver; models run on the CPU".into());
-    vec![("cpu", candle.into()), ("cuda", driver)]
+    vec![("cpu".into(), candle.into()), ("cuda".into(), driver)]
 }
 
-fn model_lines() -> Vec<(&'static str, String)> {
-    let mut lines = vec![("folder", super::open::models_folder())];
-    lines.extend(super::open::models_present());
-    lines.push(("python3 with pip", pip()));
+fn model_lines() -> Vec<(String, String)> {
+    let mut lines = vec![("folder".to_owned(), super::open::models_folder())];
+    match super::open::models_present() {
+        Ok(models) => lines.extend(models),
+        Err(error) => lines.push(("manifests".into(), error.to_string())),
+    }
+    lines.push(("python3 with pip".into(), pip()));
     lines
 }
 
@@ -108,7 +111,7 @@ fn pip() -> String {
     }
 }
 
-fn sandbox_lines() -> Vec<(&'static str, String)> {
+fn sandbox_lines() -> Vec<(String, String)> {
     let lsm = machine::read_trimmed("/sys/kernel/security/lsm").unwrap_or_default();
     let landlock = match lsm.split(',').any(|name| name == "landlock") {
         true => "on",
@@ -121,8 +124,8 @@ fn sandbox_lines() -> Vec<(&'static str, String)> {
         Some(most) => format!("on, at most {most}"),
     };
     vec![
-        ("landlock", landlock.into()),
-        ("seccomp", seccomp),
-        ("user namespaces", namespaces),
+        ("landlock".into(), landlock.into()),
+        ("seccomp".into(), seccomp),
+        ("user namespaces".into(), namespaces),
     ]
 }

@@ -2,18 +2,20 @@
 //!
 //! Not a subcommand: `study`, and whatever else decodes, start here.
 
+use super::model::Bar;
 use crate::backend::candle::CandleBackend;
 use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
 use crate::engine::scripted::ScriptedEngine;
-use crate::model::Model;
+use crate::model::cache::Cache;
+use crate::model::{self, Model, ModelError, manifest};
 use std::path::Path;
 
 /// An engine and where its weights came from.
 pub struct Opened {
     /// The engine.
     pub engine: Box<dyn Engine>,
-    /// Revision and source of the weights, as their lock file says; empty if unknown.
+    /// Source, revision and hash of the weights, as their lock file says; the path for a file.
     pub source: String,
 }
 
@@ -29,23 +31,41 @@ pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
             source: file.to_owned(),
         });
     }
-    let model = Model::open(Path::new(spec))?;
+    let located = model::obtain(spec, &mut Bar::default())?;
+    let source = match &located.lock {
+        Some(lock) => serde_json::to_string(lock)?,
+        None => located.path.display().to_string(),
+    };
+    super::complain(&format!("loading {}", located.name));
+    let model = Model::open(&located.path)?;
     let backend = Box::new(CandleBackend::load(&model)?);
     let limits = Limits {
         batch,
         ..Limits::default()
     };
     Ok(Opened {
-        engine: Box::new(LocalEngine::new(model, backend, limits)),
-        source: String::new(),
+        engine: Box::new(LocalEngine::new(located.name, model, backend, limits)),
+        source,
     })
 }
 
 /// The folder of pulled models, for display.
 pub fn models_folder() -> String {
-    String::new()
+    match Cache::standard() {
+        Ok(cache) => cache.root().display().to_string(),
+        Err(error) => error.to_string(),
+    }
 }
-/// Models that are there, for display.
-pub fn models_present() -> Vec<(&'static str, String)> {
-    Vec::new()
+
+/// Each model that can be named, and whether it is here, for display.
+pub fn models_present() -> Result<Vec<(String, String)>, ModelError> {
+    let state = |name: &str| match model::resolve(name) {
+        Ok(located) => located.path.display().to_string(),
+        Err(ModelError::Absent { .. }) => "not pulled".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Ok(manifest::all()?
+        .into_iter()
+        .map(|m| (m.name.clone(), state(&m.name)))
+        .collect())
 }

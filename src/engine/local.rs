@@ -74,10 +74,10 @@ pub struct LocalEngine {
 }
 
 impl LocalEngine {
-    /// An engine over `backend`, which holds the weights of `model`.
-    pub fn new(model: Model, backend: Box<dyn Backend>, limits: Limits) -> Self {
+    /// An engine over `backend`, which holds the weights of `model`; `name` is what the trace calls it.
+    pub fn new(name: String, model: Model, backend: Box<dyn Backend>, limits: Limits) -> Self {
         let identity = Identity {
-            model: model.name(),
+            model: name,
             model_sha256: model.sha256.clone(),
             template_sha256: model.template.sha256().to_owned(),
             backend: backend.name().to_owned(),
