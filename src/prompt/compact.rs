@@ -1,7 +1,8 @@
 //! The compact profile: a short prompt that small models can follow; the reply is `{"commands": [...]}`.
 //!
 //! Not the paper's prompt. What is stable across policies and calls comes first and the policy's name late, so that
-//! rows of a game share a prefix and a retry computes only its tail. Nothing is cut.
+//! rows of a game share a prefix and a retry computes only its tail. Of the task nothing is cut
+//! but blank lines.
 
 use super::{Attempt, Rejected};
 use crate::feedback::cut;
@@ -33,7 +34,7 @@ pub fn messages(task: &TaskView, attempt: &Attempt<'_>) -> Vec<Message> {
          Inventory: {}\n\
          Feedback policy: {}\n",
         task.objective,
-        task.description,
+        without_blank_lines(&task.description),
         task.inventory,
         attempt.policy.name(),
     );
@@ -42,6 +43,14 @@ pub fn messages(task: &TaskView, attempt: &Attempt<'_>) -> Vec<Message> {
         Some(rejected) => retry(&mut user, rejected, most),
     }
     vec![Message::system(SYSTEM), Message::user(user)]
+}
+
+/// TextWorld sets off its paragraphs by runs of blank lines, which cost small models tokens and attention.
+fn without_blank_lines(text: &str) -> String {
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn retry(user: &mut String, rejected: &Rejected<'_>, most: usize) {
