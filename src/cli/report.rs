@@ -50,17 +50,27 @@ pub fn run(args: ReportArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the tables of the run in `dir`, writes them into its folder `report`, and says where.
+/// Prints all tables of the run in `dir`, writes them into its folder `report`, and says where.
 ///
 /// # Errors
 /// As [`run`].
 pub fn print_and_write(dir: &Path) -> anyhow::Result<()> {
     let report = report::build(&RunReader::open(dir)?)?;
     let files = report.write(&dir.join("report"))?;
-    let mut text = report.terminal();
-    text.push('\n');
-    for file in files {
-        text.push_str(&format!("wrote {}\n", file.display()));
-    }
-    print(&text)
+    let wrote = files.iter().map(|file| format!("wrote {}\n", file.display()));
+    print(&format!("{}\n{}", report.terminal(), wrote.collect::<String>()))
+}
+
+/// What a study ends with: the tables that answer its question, all of them as files, and where to look further.
+///
+/// # Errors
+/// As [`run`].
+pub fn print_brief_and_write(dir: &Path) -> anyhow::Result<()> {
+    let report = report::build(&RunReader::open(dir)?)?;
+    report.write(&dir.join("report"))?;
+    let run = dir.display();
+    print(&format!(
+        "{}\nall tables:   veriharness report {run}\ntranscripts:  veriharness show {run}\nfiles:        {run}/report\n",
+        report.brief()
+    ))
 }

@@ -134,7 +134,7 @@ fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
         ));
         return Ok(super::INTERRUPTED);
     }
-    super::report::print_and_write(dir)?;
+    super::report::print_brief_and_write(dir)?;
     if summary.errors > 0 {
         super::complain(&format!(
             "{} rows ended in an error; --retry-errors runs them again",

@@ -27,6 +27,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use table::Table;
 
+/// Tables that [`Report::brief`] shows, by id.
+const BRIEF: [&str; 4] = ["success", "ends", "contrasts", "paper_policies"];
+
 /// The report of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -66,6 +69,12 @@ impl Report {
     /// For a terminal of 80 columns.
     pub fn terminal(&self) -> String {
         terminal::render(&self.tables)
+    }
+
+    /// The tables that answer the study's question, for a terminal of 80 columns.
+    pub fn brief(&self) -> String {
+        let asked = |table: &&Table| BRIEF.contains(&table.id);
+        terminal::render(&self.tables.iter().filter(asked).cloned().collect::<Vec<_>>())
     }
 
     /// As a Markdown document.

@@ -25,7 +25,7 @@ pub enum StudyError {
         reason: String,
     },
     /// A game of the study cannot be loaded.
-    #[error("game {name}: {source}")]
+    #[error("game {name}")]
     Game {
         /// Its name in the study.
         name: String,

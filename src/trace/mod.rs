@@ -221,7 +221,7 @@ pub enum TraceError {
         found: u32,
     },
     /// SQLite failed.
-    #[error("{file}: {source}")]
+    #[error("{file}")]
     Sqlite {
         /// The database.
         file: String,
@@ -229,7 +229,7 @@ pub enum TraceError {
         source: rusqlite::Error,
     },
     /// A file could not be read or written.
-    #[error("{file}: {source}")]
+    #[error("{file}")]
     Io {
         /// The file.
         file: String,
