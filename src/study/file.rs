@@ -117,7 +117,7 @@ impl Study {
         let study: Study = serde_path_to_error::deserialize(table).map_err(|e| {
             let path = e.path().to_string();
             let place = if path == "." { "the study".into() } else { path };
-            error(&place, e.into_inner().to_string().trim_end().to_owned())
+            error(&place, e.into_inner().message().to_owned())
         })?;
         study.check().map_err(|(place, reason)| error(&place, reason))?;
         Ok(study)
