@@ -59,7 +59,8 @@ fn text() -> impl Strategy<Value = String> {
         "\u{F0000}",
         "\u{F0001}",
     ];
-    let piece = prop_oneof![4 => prop::sample::select(pieces.to_vec()).prop_map(str::to_owned), 1 => "[ -~]{0,8}"];
+    let piece =
+        prop_oneof![4 => prop::sample::select(pieces.to_vec()).prop_map(str::to_owned), 1 => "[ -~]{0,8}"];
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 

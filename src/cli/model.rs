@@ -11,7 +11,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::backend::candle::CandleBackend;
+use crate::backend::candle::{CandleBackend, Products};
 use crate::backend::{Backend, SequenceId, Step};
 use crate::model::cache::{Cache, sha256};
 use crate::model::fetch::Progress;
@@ -240,7 +240,7 @@ fn show(spec: &str) -> anyhow::Result<u8> {
 fn logits(spec: &str, tokens: &[u32], top: usize, json: bool) -> anyhow::Result<u8> {
     ensure!(top > 0, "--top must be at least 1");
     let located = model::obtain(spec, &mut Bar::default())?;
-    let mut backend = CandleBackend::load(&Model::open(&located.path)?)?;
+    let mut backend = CandleBackend::load(&Model::open(&located.path)?, Products::Quantized)?;
     let step = Step {
         sequence: SequenceId(0),
         tokens,

@@ -4,12 +4,14 @@
 //! the reference logits and against candle-transformers' own models.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{Device, Module, Tensor};
 use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
 use candle_nn::rotary_emb::{rope, rope_i};
 
+use super::Products;
 use crate::backend::BackendError;
 use crate::model::Model;
 use crate::model::config::{Architecture, Config};
@@ -64,7 +66,7 @@ struct Layer {
 #[derive(Debug)]
 pub(super) struct Decoder {
     config: Config,
-    embedding: std::sync::Arc<QTensor>,
+    embedding: Arc<QTensor>,
     layers: Vec<Layer>,
     norm: Tensor,
     output: QMatMul,
@@ -74,9 +76,9 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads all weights; shapes were checked when the model was opened.
-    pub(super) fn load(model: &Model) -> Result<Self, BackendError> {
+    pub(super) fn load(model: &Model, products: Products) -> Result<Self, BackendError> {
         let config = model.config.clone();
-        let source = Source(model);
+        let source = Source { model, products };
         let layers = (0..config.layers)
             .map(|index| {
                 let name = |suffix: &str| format!("blk.{index}.{suffix}");
@@ -93,10 +95,10 @@ impl Decoder {
                 })
             })
             .collect::<Result<_, BackendError>>()?;
-        let embedding = std::sync::Arc::new(source.tensor("token_embd.weight")?);
+        let embedding = Arc::new(source.tensor("token_embd.weight")?);
         let output = match config.tied {
             true => embedding.clone(),
-            false => std::sync::Arc::new(source.tensor("output.weight")?),
+            false => Arc::new(source.tensor("output.weight")?),
         };
         let factors = match config.rope_factors {
             true => source
@@ -111,7 +113,7 @@ impl Decoder {
         Ok(Self {
             frequencies: factors.iter().enumerate().map(frequency).collect(),
             norm: source.vector("output_norm.weight")?,
-            output: QMatMul::from_arc(output).map_err(failed("output.weight"))?,
+            output: source.product(output)?,
             embedding,
             layers,
             config,
@@ -244,11 +246,14 @@ fn mask(start: usize, count: usize) -> candle_core::Result<Option<Tensor>> {
     Ok(Some(mask))
 }
 
-struct Source<'a>(&'a Model);
+struct Source<'a> {
+    model: &'a Model,
+    products: Products,
+}
 
 impl Source<'_> {
     fn tensor(&self, name: &str) -> Result<QTensor, BackendError> {
-        let gguf = &self.0.gguf;
+        let gguf = &self.model.gguf;
         let refused = |reason: String| BackendError::Load {
             file: gguf.path().display().to_string(),
             reason: format!("{name}: {reason}"),
@@ -269,12 +274,20 @@ impl Source<'_> {
             .map_err(failed("dequantize"))
     }
 
+    fn product(&self, weight: Arc<QTensor>) -> Result<QMatMul, BackendError> {
+        let product = match self.products {
+            Products::Quantized => QMatMul::from_arc(weight),
+            Products::Float32 => weight.dequantize(&Device::Cpu).map(QMatMul::Tensor),
+        };
+        product.map_err(failed("weights"))
+    }
+
     fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
-        let weight = QMatMul::from_qtensor(self.tensor(&format!("{stem}.weight"))?);
+        let weight = self.tensor(&format!("{stem}.weight"))?;
         let bias = format!("{stem}.bias");
-        let bias = self.0.gguf.tensors().contains_key(&bias).then_some(bias);
+        let bias = self.model.gguf.tensors().contains_key(&bias).then_some(bias);
         Ok(Linear {
-            weight: weight.map_err(failed("weights"))?,
+            weight: self.product(Arc::new(weight))?,
             bias: bias.map(|name| self.vector(&name)).transpose()?,
         })
     }
