@@ -2,6 +2,8 @@
 //! greedy tokens wherever the reference's lead is over twice the bound; and with candle's own models. Both real
 //! models are pulled if they are not in the cache.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // in a test, also outside its functions
+
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,7 @@
 //! and values, so block tables are ignored. It stays to say what the right logits are.
 
 mod decoder;
+mod source;
 
 use std::collections::HashMap;
 
