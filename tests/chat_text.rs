@@ -1,5 +1,7 @@
 //! What a message says is text: it never becomes a control token, and it is not changed on the way.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

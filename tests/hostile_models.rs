@@ -1,5 +1,7 @@
 //! No model file, however broken or malicious, makes the program panic, hang or allocate beyond the file's size.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::io::Write;
 use std::path::Path;
 

@@ -1,6 +1,8 @@
 //! A pull takes the first source that has the file, verifies what it got, leaves nothing bad behind, and says why
 //! every source failed. The hub is a stand-in on this machine that speaks as much HTTP as the hub client needs.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

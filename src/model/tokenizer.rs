@@ -3,6 +3,8 @@
 //! Not the chat format (that is `template` and `encode`). Text given here never becomes a control token: the merges
 //! do not know the control tokens at all, so only code that names one can produce it.
 
+mod table;
+
 use std::collections::HashSet;
 
 use tokenizers::models::bpe::{BPE, Vocab};
@@ -13,13 +15,10 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
 
-use super::ModelError;
-use super::gguf::{Gguf, Value};
+use table::{CONTROL, UNKNOWN, USER_DEFINED, join, spell, strings};
 
-/// Values of `tokenizer.ggml.token_type` that matter here.
-const UNKNOWN: usize = 2;
-const CONTROL: usize = 3;
-const USER_DEFINED: usize = 4;
+use super::ModelError;
+use super::gguf::Gguf;
 
 /// How a pre-tokenizer cuts digits: the only point in which the two regular expressions differ.
 const SPLIT_BEFORE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|";
@@ -97,23 +96,7 @@ impl Tokenizer {
                 _ => drop(vocab.insert((*text).to_owned(), id)),
             }
         }
-        let mut merges = Vec::with_capacity(pairs.len());
-        for (rank, pair) in pairs.iter().enumerate() {
-            // The library indexes without looking, so every merge is checked before it is handed over.
-            let halves = pair.split_once(' ').filter(|(left, right)| {
-                let joined = format!("{left}{right}");
-                [*left, *right, &joined]
-                    .iter()
-                    .all(|text| vocab.contains_key(*text))
-            });
-            let (left, right) = halves.ok_or_else(|| {
-                bad(format!(
-                    "merge {rank}: {pair:?} does not join two tokens to a token"
-                ))
-            })?;
-            merges.push((left.to_owned(), right.to_owned()));
-        }
-
+        let merges = join(&pairs, &vocab).map_err(bad)?;
         let pre = gguf.required("tokenizer.ggml.pre", gguf.text("tokenizer.ggml.pre")?)?;
         let fail = |error: tokenizers::Error| bad(error.to_string());
         let bpe = BPE::builder()
@@ -263,35 +246,4 @@ impl Tokenizer {
 fn pattern(digits: &str) -> Result<PreTokenizerWrapper, tokenizers::Error> {
     let regex = SplitPattern::Regex(format!("{SPLIT_BEFORE}{digits}{SPLIT_AFTER}"));
     Ok(Split::new(regex, SplitDelimiterBehavior::Isolated, false)?.into())
-}
-
-fn strings<'a>(gguf: &'a Gguf, key: &str) -> Result<Vec<&'a str>, ModelError> {
-    let items = gguf.required(key, gguf.list(key)?)?;
-    let texts: Option<Vec<&str>> = items.iter().map(Value::as_text).collect();
-    texts.ok_or_else(|| ModelError::Malformed {
-        file: gguf.path().into(),
-        place: format!("metadata key {key}"),
-        expected: "an array of strings".into(),
-        found: "an array of something else".into(),
-    })
-}
-
-/// Undoes the byte-to-character alphabet of byte-level BPE for every token that is written in it.
-fn spell(texts: &[&str], types: &[usize]) -> (Vec<u8>, Vec<usize>) {
-    let printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
-    let shifted: Vec<u8> = (0..=255).filter(|&byte| !printable(byte)).collect();
-    let byte_of = |letter: char| match u32::from(letter) {
-        code @ 0..=255 => u8::try_from(code).ok().filter(|&byte| printable(byte)),
-        code => shifted.get(code as usize - 256).copied(),
-    };
-    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
-    for (text, kind) in texts.iter().zip(types) {
-        let spelled: Option<Vec<u8>> = match *kind {
-            CONTROL | UNKNOWN | USER_DEFINED => None,
-            _ => text.chars().map(byte_of).collect(),
-        };
-        bytes.extend(spelled.unwrap_or_else(|| text.as_bytes().to_vec()));
-        ends.push(bytes.len());
-    }
-    (bytes, ends)
 }

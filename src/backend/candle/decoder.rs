@@ -3,17 +3,18 @@
 //! Not a general model library: Qwen2 and Llama as GGUF stores them. Source: the papers' equations, checked against
 //! the reference logits and against candle-transformers' own models.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
-use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{Device, Module, Tensor};
 use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
 use candle_nn::rotary_emb::{rope, rope_i};
 
+use super::Products;
+use super::source::Source;
 use crate::backend::BackendError;
 use crate::model::Model;
 use crate::model::config::{Architecture, Config};
-use crate::model::gguf::BlockType;
 
 /// Keys and values of one sequence, per layer, each `(1, kv_heads, positions, head_dim)`. Tensors are shared
 /// handles and are replaced, never written: a clone costs nothing and stays as it is.
@@ -32,9 +33,9 @@ impl KvCache {
 
 /// A product with an optional bias: `(…, in)` to `(…, out)`.
 #[derive(Debug)]
-struct Linear {
-    weight: QMatMul,
-    bias: Option<Tensor>,
+pub(super) struct Linear {
+    pub(super) weight: QMatMul,
+    pub(super) bias: Option<Tensor>,
 }
 
 impl Linear {
@@ -64,7 +65,7 @@ struct Layer {
 #[derive(Debug)]
 pub(super) struct Decoder {
     config: Config,
-    embedding: std::sync::Arc<QTensor>,
+    embedding: Arc<QTensor>,
     layers: Vec<Layer>,
     norm: Tensor,
     output: QMatMul,
@@ -74,9 +75,9 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads all weights; shapes were checked when the model was opened.
-    pub(super) fn load(model: &Model) -> Result<Self, BackendError> {
+    pub(super) fn load(model: &Model, products: Products) -> Result<Self, BackendError> {
         let config = model.config.clone();
-        let source = Source(model);
+        let source = Source { model, products };
         let layers = (0..config.layers)
             .map(|index| {
                 let name = |suffix: &str| format!("blk.{index}.{suffix}");
@@ -93,10 +94,10 @@ impl Decoder {
                 })
             })
             .collect::<Result<_, BackendError>>()?;
-        let embedding = std::sync::Arc::new(source.tensor("token_embd.weight")?);
+        let embedding = Arc::new(source.tensor("token_embd.weight")?);
         let output = match config.tied {
             true => embedding.clone(),
-            false => std::sync::Arc::new(source.tensor("output.weight")?),
+            false => Arc::new(source.tensor("output.weight")?),
         };
         let factors = match config.rope_factors {
             true => source
@@ -111,7 +112,7 @@ impl Decoder {
         Ok(Self {
             frequencies: factors.iter().enumerate().map(frequency).collect(),
             norm: source.vector("output_norm.weight")?,
-            output: QMatMul::from_arc(output).map_err(failed("output.weight"))?,
+            output: source.product(output)?,
             embedding,
             layers,
             config,
@@ -244,61 +245,8 @@ fn mask(start: usize, count: usize) -> candle_core::Result<Option<Tensor>> {
     Ok(Some(mask))
 }
 
-struct Source<'a>(&'a Model);
-
-impl Source<'_> {
-    fn tensor(&self, name: &str) -> Result<QTensor, BackendError> {
-        let gguf = &self.0.gguf;
-        let refused = |reason: String| BackendError::Load {
-            file: gguf.path().display().to_string(),
-            reason: format!("{name}: {reason}"),
-        };
-        let bytes = gguf.read(name).map_err(|error| refused(error.to_string()))?;
-        let entry = gguf
-            .tensors()
-            .get(name)
-            .ok_or_else(|| refused("not in the file".into()))?;
-        QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, candle_type(entry.block))
-            .and_then(|storage| QTensor::new(storage, entry.shape.clone()))
-            .map_err(|error| refused(error.to_string()))
-    }
-
-    fn vector(&self, name: &str) -> Result<Tensor, BackendError> {
-        self.tensor(name)?
-            .dequantize(&Device::Cpu)
-            .map_err(failed("dequantize"))
-    }
-
-    fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
-        let weight = QMatMul::from_qtensor(self.tensor(&format!("{stem}.weight"))?);
-        let bias = format!("{stem}.bias");
-        let bias = self.0.gguf.tensors().contains_key(&bias).then_some(bias);
-        Ok(Linear {
-            weight: weight.map_err(failed("weights"))?,
-            bias: bias.map(|name| self.vector(&name)).transpose()?,
-        })
-    }
-}
-
-fn candle_type(block: BlockType) -> GgmlDType {
-    match block {
-        BlockType::F32 => GgmlDType::F32,
-        BlockType::F16 => GgmlDType::F16,
-        BlockType::Bf16 => GgmlDType::BF16,
-        BlockType::Q4_0 => GgmlDType::Q4_0,
-        BlockType::Q4_1 => GgmlDType::Q4_1,
-        BlockType::Q5_0 => GgmlDType::Q5_0,
-        BlockType::Q5_1 => GgmlDType::Q5_1,
-        BlockType::Q8_0 => GgmlDType::Q8_0,
-        BlockType::Q2K => GgmlDType::Q2K,
-        BlockType::Q3K => GgmlDType::Q3K,
-        BlockType::Q4K => GgmlDType::Q4K,
-        BlockType::Q5K => GgmlDType::Q5K,
-        BlockType::Q6K => GgmlDType::Q6K,
-    }
-}
-
-fn failed(op: &'static str) -> impl Fn(candle_core::Error) -> BackendError {
+/// An adaptor for `map_err` that names the operation.
+pub(super) fn failed(op: &'static str) -> impl Fn(candle_core::Error) -> BackendError {
     move |error| BackendError::Compute {
         op,
         reason: error.to_string(),

@@ -4,16 +4,24 @@
 //! and values, so block tables are ignored. It stays to say what the right logits are.
 
 mod decoder;
+mod source;
 
 use std::collections::HashMap;
 
 use decoder::{Decoder, KvCache};
 
-use super::{Backend, BackendError, SequenceId, Step};
+use super::{BLOCK, Backend, BackendError, SequenceId, Step};
 use crate::model::Model;
 
-/// Positions computed at once; bounds the score matrix at `heads * CHUNK * context` numbers.
-const CHUNK: usize = 256;
+/// How the products with the weights are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// With the weights as stored and activations rounded to 8 bits: small, and what other engines do with such
+    /// files. The rounding moves logits by tenths.
+    Quantized,
+    /// With the weights decoded to float32 once: the exact arithmetic of the file, at 4 bytes per weight.
+    Float32,
+}
 
 /// Candle's arithmetic behind [`Backend`].
 #[derive(Debug)]
@@ -27,9 +35,9 @@ impl CandleBackend {
     ///
     /// # Errors
     /// The file became unreadable, or candle refuses a tensor.
-    pub fn load(model: &Model) -> Result<Self, BackendError> {
+    pub fn load(model: &Model, products: Products) -> Result<Self, BackendError> {
         Ok(Self {
-            decoder: Decoder::load(model)?,
+            decoder: Decoder::load(model, products)?,
             sequences: HashMap::new(),
         })
     }
@@ -57,8 +65,11 @@ impl CandleBackend {
         let mut logits = Vec::new();
         let mut rest = step.tokens;
         while !rest.is_empty() {
-            // Pieces end at multiples of CHUNK, wherever the step began.
-            let room = CHUNK - cache.positions() % CHUNK;
+            // Candle's sums depend on how many rows it is given, and 8-bit activations make a last bit of difference
+            // grow to tenths of a logit. In pieces that end at multiples of BLOCK a position's arithmetic is the
+            // same whether the blocks before it come from this step, an earlier one or a fork. It bounds the score
+            // matrix too, at `heads * BLOCK * context` numbers.
+            let room = BLOCK - cache.positions() % BLOCK;
             let (piece, after) = rest.split_at(room.min(rest.len()));
             logits = self.decoder.forward(piece, &mut cache, after.is_empty())?;
             rest = after;

@@ -16,8 +16,6 @@ use crate::model::ModelError;
 use crate::model::cache::{Cache, Lock, sha256};
 use crate::model::manifest::{Manifest, is_sha256};
 
-const HUB: &str = "https://huggingface.co";
-
 /// What to ask for.
 pub(super) struct Wanted<'a> {
     pub(super) repository: &'a str,
@@ -38,26 +36,21 @@ pub(super) fn fetch(
     if access.offline {
         return Err(failed("HF_HUB_OFFLINE forbids the hub"));
     }
-    let endpoint = access
-        .endpoint
-        .as_deref()
-        .unwrap_or(HUB)
-        .trim_end_matches('/')
-        .to_owned();
-    if !access.proxy {
-        probe(&endpoint, access.patience)?;
-    }
     let partial = cache.partial(&manifest.name).join("hub");
-    let api = ApiBuilder::from_cache(hf_hub::Cache::new(partial.clone()))
-        .with_endpoint(endpoint)
+    let mut builder = ApiBuilder::from_cache(hf_hub::Cache::new(partial.clone()))
         .with_progress(false)
         .with_retries(0)
-        .with_token(None)
-        .build()
-        .map_err(refused)?;
+        .with_token(None);
+    if let Some(endpoint) = &access.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    let api = builder.build().map_err(refused)?;
     let repo =
         |revision: &str| Repo::with_revision(wanted.repository.into(), RepoType::Model, revision.into());
     let url = api.repo(repo(wanted.revision)).url(wanted.file);
+    if !access.proxy {
+        probe(&url, access.patience)?;
+    }
     let metadata = api.metadata(&url).map_err(refused)?;
     let (revision, hash) = (metadata.commit_hash().to_owned(), metadata.etag().to_owned());
     // Both become parts of paths and addresses, so nothing but digits is let through.
@@ -115,11 +108,11 @@ pub(super) fn fetch(
     Ok((path, lock))
 }
 
-/// Tries to connect to the host of `endpoint`, waiting no longer than `patience` for its name and for it.
-fn probe(endpoint: &str, patience: Duration) -> Result<(), ModelError> {
-    let (scheme, rest) = endpoint
+/// Tries to connect to the host of `url`, waiting no longer than `patience` for its name and for it.
+fn probe(url: &str, patience: Duration) -> Result<(), ModelError> {
+    let (scheme, rest) = url
         .split_once("://")
-        .ok_or_else(|| failed(format!("expected an endpoint scheme://host, found {endpoint:?}")))?;
+        .ok_or_else(|| failed(format!("expected an address scheme://host, found {url:?}")))?;
     let host = rest.split('/').next().unwrap_or(rest).to_owned();
     let host = match host.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => host,

@@ -4,6 +4,7 @@
 //! little-endian. A file is untrusted: every count and offset is checked against the file's size before it is used.
 
 mod block;
+mod cursor;
 mod parse;
 mod value;
 

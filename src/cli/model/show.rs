@@ -1,0 +1,93 @@
+//! `veriharness model show`: what a model is.
+//!
+//! Not a check of it (that is `verify`).
+
+use std::io::Write;
+
+use super::{known_as, megabytes};
+use crate::model::{self, Located, Model};
+
+/// Describes a model, a line per property.
+pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
+    let Located { name, path, lock } = model::resolve(spec)?;
+    let model = Model::open(&path)?;
+    let config = &model.config;
+    let known = known_as(&model.sha256)?;
+    let weights: u64 = model
+        .gguf
+        .tensors()
+        .values()
+        .map(|tensor| tensor.bytes as u64)
+        .sum();
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for tensor in model.gguf.tensors().values() {
+        match kinds.iter_mut().find(|(kind, _)| *kind == tensor.block.name()) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((tensor.block.name(), 1)),
+        }
+    }
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    let position = 2 * config.layers * config.kv_heads * config.head_dim * size_of::<f32>();
+    let licence = match (&known, model.gguf.text("general.license")?) {
+        (Some(manifest), _) => format!("{} ({})", manifest.licence, manifest.upstream),
+        (None, Some(stated)) => format!("{stated} (says the file)"),
+        (None, None) => "not stated".into(),
+    };
+    let source = lock.map_or("a path".into(), |lock| lock.source);
+    let unspelled = model.tokenizer.unspelled().len();
+    let eos: Vec<String> = model.eos().iter().map(u32::to_string).collect();
+    let mut out = std::io::stdout().lock();
+    for (label, text) in [
+        ("name", format!("{name} ({})", model.name())),
+        ("file", path.display().to_string()),
+        ("from", source),
+        ("sha256", model.sha256.clone()),
+        ("licence", licence),
+        ("architecture", config.architecture.name().into()),
+        ("layers", format!("{} of width {}", config.layers, config.hidden)),
+        (
+            "heads",
+            format!(
+                "{} of {}, {} for keys",
+                config.heads, config.head_dim, config.kv_heads
+            ),
+        ),
+        ("feed-forward", config.feed_forward.to_string()),
+        ("context", format!("{} positions", config.context)),
+        ("rotary base", config.rope_theta.to_string()),
+        (
+            "output",
+            if config.tied {
+                "the embedding table"
+            } else {
+                "its own matrix"
+            }
+            .into(),
+        ),
+        (
+            "tensors",
+            format!("{} ({})", model.gguf.tensors().len(), kinds.join(", ")),
+        ),
+        ("weights", megabytes(weights)),
+        (
+            "memory",
+            format!("weights, and {} KiB per position held", position / 1024),
+        ),
+        (
+            "tokenizer",
+            format!("{}, {} tokens", model.tokenizer.name(), config.vocab),
+        ),
+        (
+            "unknown bytes",
+            format!("{unspelled} of 256 have no token and are dropped from a prompt"),
+        ),
+        ("end of turn", eos.join(", ")),
+        ("chat template", format!("sha256 {}", model.template.sha256())),
+    ] {
+        writeln!(out, "{label:14} {text}")?;
+    }
+    Ok(0)
+}
