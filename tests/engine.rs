@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use veriharness::backend::candle::CandleBackend;
+use veriharness::backend::candle::{CandleBackend, Products};
 use veriharness::backend::{BLOCK, Backend, BackendError, SequenceId, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
 use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
@@ -17,7 +17,7 @@ fn path() -> PathBuf {
 
 fn engine(limits: Limits) -> LocalEngine {
     let model = Model::open(&path()).unwrap();
-    let backend = Box::new(CandleBackend::load(&model).unwrap());
+    let backend = Box::new(CandleBackend::load(&model, Products::Quantized).unwrap());
     LocalEngine::new("smollm2-135m".into(), model, backend, limits)
 }
 
@@ -210,7 +210,10 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
     };
     for (break_it, said) in [(poisoned, "non-finite logits: 1 of"), (failing, "gone")] {
         let model = Model::open(&path()).unwrap();
-        let backend = Broken(CandleBackend::load(&model).unwrap(), break_it);
+        let backend = Broken(
+            CandleBackend::load(&model, Products::Quantized).unwrap(),
+            break_it,
+        );
         let mut engine = LocalEngine::new("smollm2-135m".into(), model, Box::new(backend), Limits::default());
         for i in 0..2 {
             engine.submit(request(&engine, i, 0.0));

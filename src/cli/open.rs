@@ -3,7 +3,7 @@
 //! Not a subcommand: `study`, and whatever else decodes, start here.
 
 use super::model::Bar;
-use crate::backend::candle::CandleBackend;
+use crate::backend::candle::{CandleBackend, Products};
 use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
 use crate::engine::scripted::ScriptedEngine;
@@ -38,7 +38,7 @@ pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
     };
     super::complain(&format!("loading {}", located.name));
     let model = Model::open(&located.path)?;
-    let backend = Box::new(CandleBackend::load(&model)?);
+    let backend = Box::new(CandleBackend::load(&model, Products::Quantized)?);
     let limits = Limits {
         batch,
         ..Limits::default()
