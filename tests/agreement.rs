@@ -23,8 +23,8 @@ const SMOLLM2_BOUND: f64 = 0.9;
 const QWEN_BOUND: f64 = 0.25;
 const EXACT_BOUND: f64 = 0.001;
 
-/// Greedy steps compared per prompt; the reference has 64.
-const STEPS: usize = 16;
+/// Greedy steps compared per prompt; the reference has 64, but decoding is what takes the time here.
+const STEPS: usize = 10;
 
 /// Candle computes with all cores, so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -105,12 +105,12 @@ fn ids_agree(model: &Model, reference: &Reference) {
     }
 }
 
-fn logits_agree(model: &Model, reference: &Reference, products: Products, bound: f64) {
+fn logits_agree(model: &Model, prompts: &[Prompt], products: Products, bound: f64) {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut backend = CandleBackend::load(model, products).unwrap();
     let mut worst: f64 = 0.0;
     let (mut prefill, mut decode) = ((0, Duration::ZERO), (0, Duration::ZERO));
-    for (sequence, prompt) in (0..).zip(&reference.prompts) {
+    for (sequence, prompt) in (0..).zip(prompts) {
         let started = Instant::now();
         let mut logits = step(&mut backend, sequence, &prompt.ids, 0);
         prefill = (prefill.0 + prompt.ids.len(), prefill.1 + started.elapsed());
@@ -165,19 +165,26 @@ fn qwen_ids_are_the_reference_s() {
 #[test]
 fn smollm2_logits_are_the_reference_s_within_the_bound() {
     let (model, reference) = smollm2();
-    logits_agree(&model, &reference, Products::Quantized, SMOLLM2_BOUND);
+    logits_agree(&model, &reference.prompts, Products::Quantized, SMOLLM2_BOUND);
 }
 
 #[test]
 fn qwen_logits_are_the_reference_s_within_the_bound() {
     let (model, reference) = qwen();
-    logits_agree(&model, &reference, Products::Quantized, QWEN_BOUND);
+    logits_agree(&model, &reference.prompts[..7], Products::Quantized, QWEN_BOUND);
+}
+
+#[test]
+#[ignore = "a thousand tokens without a fast kernel for Q5_0: over a minute; float32 does all eight prompts"]
+fn qwen_logits_of_the_long_prompt_are_the_reference_s_within_the_bound() {
+    let (model, reference) = qwen();
+    logits_agree(&model, &reference.prompts[7..], Products::Quantized, QWEN_BOUND);
 }
 
 #[test]
 fn float32_logits_are_the_reference_s() {
     for (model, reference) in [smollm2(), qwen()] {
-        logits_agree(&model, &reference, Products::Float32, EXACT_BOUND);
+        logits_agree(&model, &reference.prompts, Products::Float32, EXACT_BOUND);
     }
 }
 
