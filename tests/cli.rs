@@ -1,6 +1,8 @@
 //! Claim: the binary says what it does in 80 columns, fails with words and the right exit code, and a study can be
 //! stopped, resumed, refused and played back from the command line.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
 //! Claim: whatever kills a run, at most the call in flight is done again, and the resumed run exports the same
 //! bytes as an uninterrupted one.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

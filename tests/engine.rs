@@ -1,6 +1,8 @@
 //! Claim: a request's tokens do not depend on what shares its batch, on what the prefix cache held, or on when it
 //! was submitted; and what cannot be completed is said, not made up.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use veriharness::backend::candle::{CandleBackend, Products};

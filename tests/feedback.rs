@@ -1,6 +1,8 @@
 //! Claim: the four policies say of one failure what the paper's section 2.3 has them say, and the prompts carry it
 //! where the profile promises.
 
+#![allow(clippy::unwrap_used)] // in a test, also outside its functions
+
 use veriharness::agent::{RowLoop, RowSpec, examine};
 use veriharness::candidate::Fences;
 use veriharness::engine::{Completion, Cost, Prompt, Sampling, StopReason};

@@ -163,7 +163,7 @@ impl LocalEngine {
     fn keep_prefix(&mut self, index: usize) {
         let row = &self.running[index];
         let end = row.computed;
-        if end % BLOCK != 0 || end > row.prompt_len() || self.prefixes.holds(&row.tokens[..end]) {
+        if !end.is_multiple_of(BLOCK) || end > row.prompt_len() || self.prefixes.holds(&row.tokens[..end]) {
             return;
         }
         let (sequence, prefix) = (row.sequence, row.tokens[..end].to_vec());
