@@ -168,11 +168,10 @@ fn the_cap_and_the_context_hold() {
     ));
 }
 
+type Logits = Result<Vec<Vec<f32>>, BackendError>;
+
 /// A backend that breaks in a chosen way.
-struct Broken(
-    CandleBackend,
-    fn(Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>, BackendError>,
-);
+struct Broken(CandleBackend, fn(Vec<Vec<f32>>) -> Logits);
 
 impl Backend for Broken {
     fn name(&self) -> &'static str {
@@ -184,7 +183,7 @@ impl Backend for Broken {
     fn context(&self) -> usize {
         self.0.context()
     }
-    fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
+    fn forward(&mut self, batch: &[Step<'_>]) -> Logits {
         self.0.forward(batch).and_then(self.1)
     }
     fn fork(&mut self, from: SequenceId, to: SequenceId) -> Result<(), BackendError> {
@@ -200,11 +199,11 @@ impl Backend for Broken {
 
 #[test]
 fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
-    let poisoned: fn(Vec<Vec<f32>>) -> _ = |mut logits| {
+    let poisoned: fn(Vec<Vec<f32>>) -> Logits = |mut logits| {
         logits.iter_mut().for_each(|row| row[7] = f32::NAN);
         Ok(logits)
     };
-    let failing: fn(Vec<Vec<f32>>) -> _ = |_| {
+    let failing: fn(Vec<Vec<f32>>) -> Logits = |_| {
         Err(BackendError::Compute {
             op: "matmul",
             reason: "gone".into(),
