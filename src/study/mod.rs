@@ -33,7 +33,9 @@ pub enum StudyError {
         source: GameError,
     },
     /// The filters leave nothing to run.
-    #[error("no row of study {study} matches {filter}; it has {has}")]
+    #[error(
+        "no row of study {study} matches {filter}; it has {has}; to change the study itself, use --set (lane.0.seeds=[1,2])"
+    )]
     NothingSelected {
         /// The study.
         study: String,

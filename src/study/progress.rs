@@ -55,7 +55,7 @@ impl Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = terminal.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} rows  {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{bar:10} {pos}/{len} rows  {msg}") {
                 bar.set_style(style.progress_chars("━╸ "));
             }
             bar

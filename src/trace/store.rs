@@ -354,3 +354,42 @@ fn finite(row: &PlannedRow, record: &CallRecord) -> Result<(), TraceError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Identity;
+
+    #[test]
+    fn commits_are_synced_to_a_write_ahead_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = String::new;
+        let identity = Identity {
+            model: text(),
+            model_sha256: text(),
+            template_sha256: text(),
+            backend: text(),
+        };
+        let header = Header {
+            study: text(),
+            study_sha256: text(),
+            study_toml: text(),
+            identity,
+            model_source: text(),
+            tasks: Default::default(),
+        };
+        let trace = Trace::open(dir.path(), &header, &[], "").unwrap();
+        let pragma = |name: &str| -> String {
+            let value = |r: &rusqlite::Row<'_>| r.get::<_, rusqlite::types::Value>(0);
+            format!(
+                "{:?}",
+                trace
+                    .connection
+                    .query_row(&format!("PRAGMA {name}"), [], value)
+                    .unwrap()
+            )
+        };
+        assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+        assert_eq!(pragma("synchronous"), "Integer(2)", "2 is FULL");
+    }
+}
