@@ -220,7 +220,8 @@ fn read(text: &str, stop: StopReason, format: Format) -> Read {
 /// The inside of the first code fence, to its closing fence or to the end.
 fn strip_fence(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("```")?;
-    let (_, body) = after.split_once('\n')?;
+    // A language may follow the opening fence.
+    let body = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
     Some(body.split_once("```").map_or(body, |(inside, _)| inside))
 }
 
@@ -299,6 +300,7 @@ mod tests {
         for text in [
             "```json\n{\"commands\": [\"look\"]}\n```",
             "Here:\n```\n{\"commands\": [\"look\"]}",
+            "```{\"commands\": [\"look\"]}```",
         ] {
             let strict = plan(text);
             assert_ne!(strict.strict, Category::Ok);

@@ -172,12 +172,12 @@ pub enum EngineError {
         call: u32,
     },
     /// A script cannot be read.
-    #[error("{file}, line {line}: {reason}")]
+    #[error("{file}: {place}: {reason}")]
     Script {
         /// The script.
         file: String,
-        /// Line, from 1; 0 when the file itself cannot be read.
-        line: usize,
+        /// Which line, or the file as a whole.
+        place: String,
         /// What is wrong.
         reason: String,
     },

@@ -25,6 +25,9 @@ use crate::model::chat::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Version and commit of this program, noted with every session.
+pub const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VERIHARNESS_GIT"), ")");
+
 /// A row as the study plans it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRow {

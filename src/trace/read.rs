@@ -4,7 +4,7 @@
 
 use super::export::CallLine;
 use super::store::sqlite_error;
-use super::{CallRecord, Header, Outcome, PlannedRow, TraceError};
+use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, schema};
 use crate::engine::Cost;
 use rusqlite::{Connection, OpenFlags, Row};
 use serde::de::DeserializeOwned;
@@ -46,6 +46,30 @@ pub struct Session {
     pub wall_ms: Option<u64>,
     /// Which rows it was asked to run; empty for all.
     pub selection: String,
+    /// Version and commit of the program.
+    pub program: String,
+    /// Calls that it committed.
+    pub calls: u64,
+}
+
+/// An earlier attempt of a row that was tried again.
+#[derive(Clone, Debug)]
+pub struct PastAttempt {
+    /// Which, from 1.
+    pub attempt: i64,
+    /// The end of its hash chain.
+    pub last_hash: String,
+}
+
+/// One call as stored, of any attempt.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The attempt, from 1.
+    pub attempt: i64,
+    /// The call.
+    pub line: CallLine,
+    /// Its stored hash.
+    pub hash: String,
 }
 
 /// A run opened for reading. A run that is being written can be read at the same time.
@@ -73,6 +97,7 @@ impl RunReader {
         }
         let connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)
             .map_err(|source| sqlite_error(&file, source))?;
+        check_form(&connection, &file)?;
         let header = header(&connection, &file)?;
         Ok(Self {
             connection,
@@ -114,17 +139,34 @@ impl RunReader {
             .collect())
     }
 
-    /// All lines of a row in the order in which they were committed, past attempts first, each with its hash.
+    /// All calls of a row in the order in which they were committed, past attempts first.
     ///
     /// # Errors
     /// [`TraceError::Corrupt`] or what SQLite says.
-    pub fn chain(&self, row: &StoredRow) -> Result<Vec<(CallLine, String)>, TraceError> {
-        Ok(self
-            .tables()
-            .stored(row)?
+    pub fn chain(&self, row: &StoredRow) -> Result<Vec<Link>, TraceError> {
+        let stored = self.tables().stored(row)?;
+        Ok(stored
             .into_iter()
-            .map(|s| (s.line, s.hash))
+            .map(|s| Link {
+                attempt: s.attempt,
+                line: s.line,
+                hash: s.hash,
+            })
             .collect())
+    }
+
+    /// The earlier attempts of a row, oldest first.
+    ///
+    /// # Errors
+    /// What SQLite says.
+    pub fn past_attempts(&self, row: &StoredRow) -> Result<Vec<PastAttempt>, TraceError> {
+        let sql = "SELECT attempt, last_hash FROM past_attempts WHERE row = ?1 ORDER BY attempt";
+        self.tables().query(sql, [row.id], |r| {
+            Ok(PastAttempt {
+                attempt: r.get(0)?,
+                last_hash: r.get(1)?,
+            })
+        })
     }
 
     /// The sessions, oldest first.
@@ -132,13 +174,17 @@ impl RunReader {
     /// # Errors
     /// What SQLite says.
     pub fn sessions(&self) -> Result<Vec<Session>, TraceError> {
-        let sql = "SELECT started_utc, wall_ms, selection FROM sessions ORDER BY session";
+        let sql = "SELECT started_utc, wall_ms, selection, version,
+                (SELECT count(*) FROM measurements m WHERE m.session = s.session)
+            FROM sessions s ORDER BY session";
         self.tables().query(sql, [], |r| {
             let wall: Option<i64> = r.get(1)?;
             Ok(Session {
                 started_utc: r.get(0)?,
                 wall_ms: wall.map(|ms| ms as u64),
                 selection: r.get(2)?,
+                program: r.get(3)?,
+                calls: r.get::<_, i64>(4)? as u64,
             })
         })
     }
@@ -162,6 +208,22 @@ impl RunReader {
         let sql = "SELECT count(*) FROM calls WHERE row NOT IN (SELECT row FROM rows)";
         let counts = self.tables().query(sql, [], |r| r.get(0))?;
         Ok(counts.first().copied().unwrap_or(0))
+    }
+}
+
+/// Refuses a store of another form than this program writes. A new, empty database is of form 0.
+pub(super) fn check_form(connection: &Connection, file: &Path) -> Result<i64, TraceError> {
+    let form: i64 = connection
+        .query_row("PRAGMA user_version", [], |r| r.get(0))
+        .map_err(|source| sqlite_error(file, source))?;
+    match form {
+        0 | schema::VERSION => Ok(form),
+        other => Err(TraceError::Corrupt {
+            file: file.display().to_string(),
+            place: "user_version".into(),
+            expected: format!("form {}", schema::VERSION),
+            found: format!("form {other}, of another version of this program"),
+        }),
     }
 }
 
