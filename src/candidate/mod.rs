@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn everything_wrong_has_its_category() {
-        let deep = "[".repeat(100_000);
+        let deep = "[".repeat(1_000);
         let large = format!("{{\"commands\": [\"{}\"]}}", "x".repeat(MAX_BYTES));
         let table: &[(&str, Category)] = &[
             ("", Category::Empty),
@@ -326,6 +326,21 @@ mod tests {
                 candidate.envelope.as_ref().unwrap().artifacts,
                 ["action_plan.json"]
             );
+        }
+        for (claims, place) in [
+            (
+                r#"[{"claim": "x", "confidence": "high"}]"#,
+                "LeafOutput.claims[0].confidence: expected a number",
+            ),
+            (
+                r#"[{"claim": "x", "evidence_refs": [{}]}]"#,
+                "LeafOutput.claims[0].evidence_refs[0]: expected the key",
+            ),
+            (r#"[7]"#, "LeafOutput.claims[0]: expected an object"),
+        ] {
+            let text = format!("{{\"task_id\": \"t\", \"answer\": \"\", \"claims\": {claims}}}");
+            let said = parse(&text).problem.unwrap().to_string();
+            assert!(said.starts_with(place), "{said}");
         }
         let bad = parse(&leaf(r#""go east""#));
         assert!(bad.envelope.is_some() && bad.plan.is_none());

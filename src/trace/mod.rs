@@ -12,6 +12,7 @@ pub mod read;
 pub mod schema;
 mod start;
 pub mod store;
+mod tables;
 pub mod verify;
 
 pub use read::RunReader;

@@ -37,7 +37,7 @@ pub(super) fn same_run(
     header: &Header,
     rows: &[PlannedRow],
 ) -> Result<(), TraceError> {
-    let stored = super::read::header(connection, file)?;
+    let stored = super::tables::header(connection, file)?;
     let changed = |what: &str, stored: &str, found: &str| {
         Err(TraceError::Changed {
             run: dir.display().to_string(),
@@ -68,7 +68,7 @@ pub(super) fn same_run(
         }
     }
     // The rows follow from the study, so they can differ only when the program has changed what a study means.
-    let old = super::read::Tables::new(connection, file).rows()?;
+    let old = super::tables::Tables::new(connection, file).rows()?;
     let old: Vec<&str> = old.iter().map(|row| row.planned.key.as_str()).collect();
     let new: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
     if old.len() != new.len() {

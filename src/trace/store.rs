@@ -104,7 +104,7 @@ impl Trace {
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
             .map_err(wrap)?;
-        match super::read::check_form(&connection, &file)? {
+        match super::tables::check_form(&connection, &file)? {
             0 => start::create(&mut connection, header, rows).map_err(wrap)?,
             _ => start::same_run(&connection, dir, &file, header, rows)?,
         }
@@ -139,7 +139,7 @@ impl Trace {
     /// # Errors
     /// [`TraceError::Corrupt`] when a stored call cannot be read back.
     pub fn resume(&self) -> Result<Vec<Resumed>, TraceError> {
-        let reader = super::read::Tables::new(&self.connection, &self.file);
+        let reader = super::tables::Tables::new(&self.connection, &self.file);
         let mut resumed = Vec::new();
         for row in reader.rows()? {
             let calls = reader.records(&row)?;
