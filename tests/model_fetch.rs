@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -312,6 +313,52 @@ fn a_hub_transfer_that_stalls_is_given_up_and_resumed() {
     // The transfer given up still has the file open; when it goes on, it must not write to it.
     std::thread::sleep((PAUSE + Duration::from_millis(500)).saturating_sub(started.elapsed()));
     assert_eq!(std::fs::read(&located.path).unwrap(), content());
+}
+
+#[test]
+fn a_pull_whose_process_was_killed_is_resumed_by_the_next() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path());
+    let (endpoint, served) = hub(content(), Fault::Stall);
+    let manifest = manifest::find("smollm2-135m").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_veriharness"));
+    for (name, _) in std::env::vars() {
+        if ["VERIHARNESS_", "HF_"].iter().any(|ours| name.starts_with(ours))
+            || name.to_lowercase().ends_with("_proxy")
+        {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(["model", "pull", &manifest.name])
+        .env("VERIHARNESS_HOME", home.path())
+        .env("VERIHARNESS_PYTHON", "no-such-python")
+        .env("HF_ENDPOINT", endpoint)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let started = Instant::now();
+    while kept(&cache, &manifest) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "nothing came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    let kept = kept(&cache, &manifest);
+    assert!(kept > 0 && kept <= 100_000, "kept {kept} bytes");
+    assert!(matches!(
+        resolve_in(&manifest.name, &cache),
+        Err(ModelError::Absent { .. })
+    ));
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let located = resolve_in(&manifest.name, &cache).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.trim_end(), located.path.display().to_string());
+    assert_eq!(sha256(&located.path, |_| ()).unwrap(), hex(&content()));
+    assert_eq!(located.lock.unwrap().sha256, hex(&content()));
+    assert_eq!(served.load(Ordering::SeqCst), 2);
+    assert_eq!(files(home.path()).len(), 2, "expected weights and lock.json");
 }
 
 #[test]
