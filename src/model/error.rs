@@ -101,6 +101,14 @@ pub enum ModelError {
         /// Why.
         reason: String,
     },
+    /// A source accepted the request, but then sent nothing for too long.
+    #[error("{what}: nothing came for {patience:?}")]
+    Stalled {
+        /// What was awaited.
+        what: String,
+        /// For how long.
+        patience: std::time::Duration,
+    },
     /// A file is not what its source or manifest says.
     #[error("{file}: expected sha256 {expected}, found {found}", file = file.display())]
     Hash {

@@ -1,14 +1,15 @@
 //! A file from the Hugging Face hub, verified against the hub's own metadata.
 //!
-//! Not a hub client (that is `hf-hub`). That crate has no connect timeout, so the host is tried first.
+//! Not a hub client (that is `hf-hub`). That crate has no timeouts, so the host is tried first, and the crate's calls
+//! run on threads of their own that are given up when nothing comes.
 
 use std::fs;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use hf_hub::api::sync::{ApiBuilder, ApiError};
+use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Repo, RepoType};
 
 use super::{Access, Progress};
@@ -51,7 +52,9 @@ pub(super) fn fetch(
     if !access.proxy {
         probe(&url, access.patience)?;
     }
-    let metadata = api.metadata(&url).map_err(refused)?;
+    let what = format!("metadata of {}", wanted.file);
+    let asked = api.clone();
+    let metadata = within(access.patience, &what, move || asked.metadata(&url))?.map_err(refused)?;
     let (revision, hash) = (metadata.commit_hash().to_owned(), metadata.etag().to_owned());
     // Both become parts of paths and addresses, so nothing but digits is let through.
     if revision.is_empty() || !revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -70,10 +73,16 @@ pub(super) fn fetch(
         )));
     }
     progress.begin("download", Some(metadata.size() as u64));
-    let meter = Meter(progress);
-    let downloaded = api
-        .repo(repo(&revision))
-        .download_with_progress(wanted.file, meter)
+    let downloaded = download(api.repo(repo(&revision)), wanted.file, access.stall, progress)
+        .inspect_err(|error| {
+            if matches!(error, ModelError::Stalled { .. }) {
+                // The thread that was given up still holds the client's lock, but the pull has its own.
+                let blob = hf_hub::Cache::new(partial.clone())
+                    .repo(repo(&revision))
+                    .blob_path(&hash);
+                let _ = fs::remove_file(blob.with_extension("lock"));
+            }
+        })?
         .map_err(|error| {
             if matches!(error, ApiError::InvalidResume) {
                 // A longer rest than the file itself can never be completed.
@@ -118,21 +127,61 @@ fn probe(url: &str, patience: Duration) -> Result<(), ModelError> {
         Some((_, port)) if port.parse::<u16>().is_ok() => host,
         _ => format!("{host}:{}", if scheme == "http" { 80 } else { 443 }),
     };
-    let (send, receive) = mpsc::channel();
     let asked = host.clone();
-    std::thread::spawn(move || send.send(asked.to_socket_addrs().map(|found| found.collect::<Vec<_>>())));
-    let addresses = receive
-        .recv_timeout(patience)
-        .map_err(|_| failed(format!("no answer for the name {host} within {patience:?}")))?
-        .map_err(|error| failed(format!("cannot resolve {host}: {error}")))?;
+    let addresses = within(patience, &format!("address of {host}"), move || {
+        asked.to_socket_addrs()
+    })?
+    .map_err(|error| failed(format!("cannot resolve {host}: {error}")))?;
     let mut reason = format!("{host} has no address");
-    for address in addresses.into_iter().take(2) {
+    for address in addresses.take(2) {
         match TcpStream::connect_timeout(&address, patience) {
             Ok(_) => return Ok(()),
             Err(error) => reason = format!("cannot connect to {host}: {error}"),
         }
     }
     Err(failed(reason))
+}
+
+/// Does `work` on another thread, which is left to itself if it takes longer than `patience`.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ModelError> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || send.send(work()));
+    receive.recv_timeout(patience).map_err(|error| match error {
+        RecvTimeoutError::Timeout => ModelError::Stalled {
+            what: what.to_owned(),
+            patience,
+        },
+        RecvTimeoutError::Disconnected => failed(format!("{what}: the hub client panicked")),
+    })
+}
+
+/// Downloads on another thread, which is left to itself once nothing came for `patience`; it ends when it notices.
+fn download(
+    repo: ApiRepo,
+    file: &str,
+    patience: Duration,
+    progress: &mut dyn Progress,
+) -> Result<Result<PathBuf, ApiError>, ModelError> {
+    let (send, receive) = mpsc::channel();
+    let name = file.to_owned();
+    let thread = std::thread::spawn(move || repo.download_with_progress(&name, Meter(send)));
+    loop {
+        match receive.recv_timeout(patience) {
+            Ok(bytes) => progress.advance(bytes),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let what = format!("download of {file}");
+                return Err(ModelError::Stalled { what, patience });
+            }
+        }
+    }
+    thread
+        .join()
+        .map_err(|_| failed(format!("download of {file}: the hub client panicked")))
 }
 
 fn failed(reason: impl Into<String>) -> ModelError {
@@ -146,14 +195,18 @@ fn refused(error: ApiError) -> ModelError {
     failed(error.to_string())
 }
 
-/// hf-hub's progress, told to ours.
-struct Meter<'a>(&'a mut dyn Progress);
+/// hf-hub's progress, told to the thread that waits.
+struct Meter(mpsc::Sender<u64>);
 
-impl hf_hub::api::Progress for Meter<'_> {
+impl hf_hub::api::Progress for Meter {
     fn init(&mut self, _size: usize, _filename: &str) {}
 
     fn update(&mut self, size: usize) {
-        self.0.advance(size as u64);
+        if self.0.send(size as u64).is_err() {
+            // Nobody waits any more, and a later pull may be writing to the same file. This is the only way to make
+            // the client stop; unlike a panic it says nothing.
+            std::panic::resume_unwind(Box::new("given up"));
+        }
     }
 
     fn finish(&mut self) {}

@@ -22,8 +22,10 @@ pub struct Access {
     pub offline: bool,
     /// Whether a proxy stands between, so that trying the hub's host directly would say nothing.
     pub proxy: bool,
-    /// How long to wait for a connection to the hub.
+    /// How long to wait for a connection to the hub, and for its word on a file.
     pub patience: Duration,
+    /// How long a download from the hub may bring nothing.
+    pub stall: Duration,
     /// The Python that downloads wheels.
     pub python: OsString,
     /// Arguments for `pip download` before the requirement; for tests and mirrors.
@@ -47,6 +49,7 @@ impl Access {
             offline: set("HF_HUB_OFFLINE").is_some_and(|value| value != "0"),
             proxy: proxies.into_iter().any(|name| set(name).is_some()),
             patience: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
             python: std::env::var_os("VERIHARNESS_PYTHON").unwrap_or_else(|| "python3".into()),
             pip_arguments: Vec::new(),
         }

