@@ -312,7 +312,14 @@ fn a_tampered_run_fails_verification_with_1() {
 fn ctrl_c_stops_a_real_study_which_then_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let runs = dir.path().join("runs");
-    let flags = ["--set", "sampling.max_tokens=24", "--limit", "3"];
+    let flags = [
+        "--set",
+        "sampling.max_tokens=16",
+        "--set",
+        "lane.0.budgets=[2]",
+        "--limit",
+        "2",
+    ];
     let args = [&study_args(Path::new("quick"), "smollm2-135m", &runs)[..], &flags].concat();
     let mut child = binary()
         .args(&args)

@@ -40,7 +40,13 @@ fn script() -> String {
             _ => vec![wrong, win],
         };
         for (i, reply) in replies.into_iter().enumerate() {
-            let line = serde_json::json!({ "row": row.planned.key, "call": i + 1, "reply": reply });
+            let stop = if reply.ends_with('[') {
+                "max_tokens"
+            } else {
+                "end_of_turn"
+            };
+            let line =
+                serde_json::json!({ "row": row.planned.key, "call": i + 1, "reply": reply, "stop": stop });
             lines += &format!("{line}\n");
         }
     }
@@ -159,8 +165,7 @@ fn the_script_reaches_every_kind_of_call() {
         "\"truncated\"",
         "\"accepted\"",
     ] {
-        let found = export.contains(part) || part == "\"truncated\"";
-        assert!(found, "no call with {part}");
+        assert!(export.contains(part), "no call with {part}");
     }
     assert!(events > 30, "only {events} events");
 }
@@ -321,6 +326,13 @@ fn an_edit_of_any_stored_call_shows() {
         "UPDATE calls SET judgement_json = '{\"verdict\":\"accepted\",\"gates\":[],\"post_hoc\":{}}' WHERE row = 1 AND call = 2",
         "UPDATE rows SET outcome = 'accepted' WHERE row = 1",
         "UPDATE rows SET budget = 1 WHERE row = 1",
+        "UPDATE rows SET outcome = 'engine_error' WHERE row = 1",
+        "UPDATE rows SET outcome = NULL WHERE row = 1",
+        "UPDATE rows SET policy = 'TypedFields' WHERE row = 1",
+        "UPDATE rows SET seed = 7 WHERE row = 1",
+        "UPDATE rows SET attempt = 2 WHERE row = 1",
+        "UPDATE calls SET attempt = 2 WHERE row = 1 AND call = 4",
+        "UPDATE calls SET judgement_json = '{' WHERE row = 1 AND call = 1",
     ];
     for edit in edits {
         let copy = tempfile::tempdir().unwrap();
@@ -344,9 +356,10 @@ fn rows_that_ended_in_an_error_can_be_run_again() {
     let mut trace = open(dir.path()).unwrap();
     let plan = plan();
     let rows = plan.select(&Selection::default()).unwrap();
+    // The rows of SameNL fail at their second call, with one call stored.
     let short: String = script()
         .lines()
-        .filter(|l| !l.contains("SameNL"))
+        .filter(|l| !(l.contains("SameNL") && l.contains("\"call\":2")))
         .map(|l| format!("{l}\n"))
         .collect();
     let mut engine = ScriptedEngine::parse("script", &short).unwrap();
@@ -354,7 +367,12 @@ fn rows_that_ended_in_an_error_can_be_run_again() {
     let settings = Settings { concurrency: 1 };
     let summary = run(&rows, &mut engine, &mut trace, &mut Silent, settings, &stop).unwrap();
     assert_eq!((summary.done, summary.errors), (8, 2));
-    assert_eq!(trace.retry_errors().unwrap(), 2);
+    assert_eq!(
+        trace
+            .retry_errors(rows.iter().map(|row| row.planned.key.as_str()))
+            .unwrap(),
+        2
+    );
     drive(&mut trace, 1, &|_| ()).0.unwrap();
     drop(trace);
     assert_eq!(exported(dir.path()), uninterrupted().0);

@@ -133,7 +133,7 @@ fn two_prompts(profile: Profile, policy: Policy, reply: &str) -> (String, String
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
     };
-    let record = examine(&spec, first.asked(Prompt::default()), completion, None);
+    let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
     let rejected = Rejected {
         plan: record.candidate.plan.as_ref(),
         answer: record.candidate.envelope.as_ref().map_or("", |e| &e.answer),
@@ -213,7 +213,7 @@ fn the_envelope_is_judged_too() {
             stop: StopReason::EndOfTurn,
             cost: Cost::default(),
         };
-        let record = examine(&spec, first.asked(Prompt::default()), completion, None);
+        let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
         record
             .judgement
             .failures()
@@ -229,7 +229,7 @@ fn the_envelope_is_judged_too() {
     assert!(leaf("20261052", r#"["action_plan.json"]"#).is_empty());
     assert_eq!(
         leaf("20261053", r#"["action_plan.json"]"#),
-        ["artifact.task_id_mismatch"]
+        ["schema.task_id_mismatch"]
     );
     assert_eq!(leaf("20261052", "[]"), ["artifact.artifact_missing"]);
     assert_eq!(

@@ -8,7 +8,7 @@ use crate::candidate::{self, Fences, Plan};
 use crate::engine::{Completion, Prompt, Sampling};
 use crate::feedback::{self, Caps, Policy};
 use crate::gate::chain::{Task, judge};
-use crate::gate::{TaskView, Verdict};
+use crate::gate::{GateError, TaskView, Verdict};
 use crate::model::chat::{Message, Role};
 use crate::prompt::{Attempt, Profile, Rejected};
 use crate::trace::{CallRecord, Committed, Outcome, PlannedRow};
@@ -35,7 +35,26 @@ pub struct RowSpec {
     pub sampling: Sampling,
 }
 
-/// What the model is to be asked next. Made by [`RowLoop`] only.
+/// What the model is to be asked next. Made by [`RowLoop`] only, and after the first call only for a [`Committed`]:
+///
+/// ```
+/// use veriharness::{agent::{Next, RowLoop}, trace::Committed};
+/// fn next(row: &RowLoop, proof: Committed) -> Option<Next> {
+///     row.next(proof)
+/// }
+/// ```
+/// It cannot be made by hand,
+/// ```compile_fail,E0451
+/// use veriharness::agent::NextPrompt;
+/// let forged = NextPrompt { call: 2, messages: Vec::new() };
+/// ```
+/// nor from anything but the proof: not from the call's own record.
+/// ```compile_fail,E0308
+/// use veriharness::{agent::{Next, RowLoop}, trace::CallRecord};
+/// fn next(row: &RowLoop, record: CallRecord) -> Option<Next> {
+///     row.next(record)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct NextPrompt {
     call: u32,
@@ -180,16 +199,19 @@ impl RowLoop {
 }
 
 /// Completion to record: parse, judge, render. Pure, so that it may run on any thread.
+///
+/// # Errors
+/// [`GateError`] when a gate broke; the row then has no verdict.
 pub fn examine(
     spec: &RowSpec,
     asked: Asked,
     completion: Completion,
     previous_plan: Option<&Plan>,
-) -> CallRecord {
+) -> Result<CallRecord, GateError> {
     let start = Instant::now();
     let format = spec.profile.format();
     let candidate = candidate::parse(&completion.text, completion.stop, format, spec.fences);
-    let judgement = judge(&spec.task, &candidate, &completion.text, format);
+    let judgement = judge(&spec.task, &candidate, &completion.text, format)?;
     let failures = judgement.failures();
     let feedback = match judgement.verdict {
         Verdict::Accepted => None,
@@ -197,7 +219,7 @@ pub fn examine(
     };
     let words = |text: &str| text.split_whitespace().count() as u64;
     let user = asked.messages.iter().filter(|message| message.role == Role::User);
-    CallRecord {
+    Ok(CallRecord {
         call: asked.call,
         prompt_words: user.map(|message| words(&message.content)).sum(),
         messages: asked.messages,
@@ -215,5 +237,5 @@ pub fn examine(
         sampling: spec.sampling.clone(),
         cost: completion.cost,
         gate_us: start.elapsed().as_micros() as u64,
-    }
+    })
 }

@@ -112,16 +112,45 @@ fn strings(items: &[Value], path: &str) -> Result<Vec<String>, Problem> {
 
 fn claims(items: &[Value], path: &str) -> Result<(), Problem> {
     for (i, item) in items.iter().enumerate() {
-        match item.get("claim") {
-            Some(Value::String(_)) => {}
-            Some(other) => return Err(schema(&format!("{path}[{i}].claim"), "a string", kind(other))),
-            None => {
-                return Err(schema(
-                    &format!("{path}[{i}]"),
-                    "an object with `claim`",
-                    kind(item),
-                ));
-            }
+        let at = format!("{path}[{i}]");
+        fields(item, &at, "claim", &["confidence", "evidence_refs", "metadata"])?;
+        for (j, evidence) in item
+            .get("evidence_refs")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            fields(
+                evidence,
+                &format!("{at}.evidence_refs[{j}]"),
+                "source",
+                &["locator", "quote", "metadata"],
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// An object with the string `required` and, of `optional`, what the schema's kind for that name is.
+fn fields(value: &Value, at: &str, required: &str, optional: &[&str]) -> Result<(), Problem> {
+    let Value::Object(object) = value else {
+        return Err(schema(at, format!("an object with `{required}`"), kind(value)));
+    };
+    match object.get(required) {
+        Some(Value::String(_)) => {}
+        Some(other) => return Err(schema(&format!("{at}.{required}"), "a string", kind(other))),
+        None => return Err(schema(at, format!("the key `{required}`"), "none")),
+    }
+    for (key, field) in optional.iter().filter_map(|key| Some((*key, object.get(*key)?))) {
+        let (fits, expected) = match key {
+            "confidence" => (field.is_number(), "a number"),
+            "evidence_refs" => (field.is_array(), "an array"),
+            "metadata" => (field.is_object(), "an object"),
+            _ => (field.is_string(), "a string"),
+        };
+        if !fits {
+            return Err(schema(&format!("{at}.{key}"), expected, kind(field)));
         }
     }
     Ok(())

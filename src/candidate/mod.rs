@@ -220,7 +220,8 @@ fn read(text: &str, stop: StopReason, format: Format) -> Read {
 /// The inside of the first code fence, to its closing fence or to the end.
 fn strip_fence(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("```")?;
-    let (_, body) = after.split_once('\n')?;
+    // A language may follow the opening fence.
+    let body = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
     Some(body.split_once("```").map_or(body, |(inside, _)| inside))
 }
 
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn everything_wrong_has_its_category() {
-        let deep = "[".repeat(100_000);
+        let deep = "[".repeat(1_000);
         let large = format!("{{\"commands\": [\"{}\"]}}", "x".repeat(MAX_BYTES));
         let table: &[(&str, Category)] = &[
             ("", Category::Empty),
@@ -299,6 +300,7 @@ mod tests {
         for text in [
             "```json\n{\"commands\": [\"look\"]}\n```",
             "Here:\n```\n{\"commands\": [\"look\"]}",
+            "```{\"commands\": [\"look\"]}```",
         ] {
             let strict = plan(text);
             assert_ne!(strict.strict, Category::Ok);
@@ -324,6 +326,21 @@ mod tests {
                 candidate.envelope.as_ref().unwrap().artifacts,
                 ["action_plan.json"]
             );
+        }
+        for (claims, place) in [
+            (
+                r#"[{"claim": "x", "confidence": "high"}]"#,
+                "LeafOutput.claims[0].confidence: expected a number",
+            ),
+            (
+                r#"[{"claim": "x", "evidence_refs": [{}]}]"#,
+                "LeafOutput.claims[0].evidence_refs[0]: expected the key",
+            ),
+            (r#"[7]"#, "LeafOutput.claims[0]: expected an object"),
+        ] {
+            let text = format!("{{\"task_id\": \"t\", \"answer\": \"\", \"claims\": {claims}}}");
+            let said = parse(&text).problem.unwrap().to_string();
+            assert!(said.starts_with(place), "{said}");
         }
         let bad = parse(&leaf(r#""go east""#));
         assert!(bad.envelope.is_some() && bad.plan.is_none());

@@ -17,8 +17,7 @@ pub struct DoctorArgs {}
 /// When stdout cannot be written.
 pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
     let mut out = std::io::stdout().lock();
-    let version = (env!("CARGO_PKG_VERSION"), env!("VERIHARNESS_GIT"));
-    writeln!(out, "veriharness {} ({})", version.0, version.1)?;
+    writeln!(out, "veriharness {}", crate::trace::PROGRAM)?;
     let sections: [(&str, Vec<(String, String)>); 4] = [
         ("machine", machine_lines()),
         ("backends", backend_lines()),

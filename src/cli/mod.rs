@@ -27,7 +27,7 @@ pub const UNEXPECTED: u8 = 2;
 pub const INTERRUPTED: u8 = 130;
 
 /// Variables that are read elsewhere than in a flag.
-const OTHER_VARIABLES: [&str; 1] = ["VERIHARNESS_HOME"];
+const OTHER_VARIABLES: [&str; 2] = ["VERIHARNESS_HOME", "VERIHARNESS_PYTHON"];
 
 #[derive(Debug, Parser)]
 #[command(
@@ -41,7 +41,7 @@ const OTHER_VARIABLES: [&str; 1] = ["VERIHARNESS_HOME"];
 )]
 struct Cli {
     /// Say more on stderr (-v: progress of the engine; -vv: everything). RUST_LOG overrides it
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, env = "VERIHARNESS_VERBOSE")]
     verbose: u8,
     #[command(subcommand)]
     command: Command,

@@ -38,6 +38,15 @@ pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
     };
     super::complain(&format!("loading {}", located.name));
     let model = Model::open(&located.path)?;
+    if let Some(lock) = &located.lock {
+        anyhow::ensure!(
+            lock.sha256 == model.sha256,
+            "{} is not what was pulled: expected sha256 {}, found {}; `model pull` fetches it again once the file is removed",
+            located.path.display(),
+            lock.sha256,
+            model.sha256
+        );
+    }
     let backend = Box::new(CandleBackend::load(&model, Products::Quantized)?);
     let limits = Limits {
         batch,

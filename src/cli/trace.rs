@@ -27,7 +27,7 @@ enum TraceCommand {
         /// The run's folder
         run: PathBuf,
         /// File to write; stdout by default
-        #[arg(short, long)]
+        #[arg(short, long, env = "VERIHARNESS_OUT")]
         out: Option<PathBuf>,
     },
 }

@@ -21,6 +21,9 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
 }
 
+/// Most new tokens that a study may ask for.
+pub const MAX_TOKENS: usize = 1 << 20;
+
 /// How tokens are chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,8 +76,11 @@ impl Sampling {
                 self.temperature
             ));
         }
-        if self.max_tokens == 0 {
-            return Err("max_tokens: expected at least 1, found 0".into());
+        if !(1..=MAX_TOKENS).contains(&self.max_tokens) {
+            return Err(format!(
+                "max_tokens: expected 1 to {MAX_TOKENS}, found {}",
+                self.max_tokens
+            ));
         }
         Ok(())
     }
@@ -172,12 +178,12 @@ pub enum EngineError {
         call: u32,
     },
     /// A script cannot be read.
-    #[error("{file}, line {line}: {reason}")]
+    #[error("{file}: {place}: {reason}")]
     Script {
         /// The script.
         file: String,
-        /// Line, from 1; 0 when the file itself cannot be read.
-        line: usize,
+        /// Which line, or the file as a whole.
+        place: String,
         /// What is wrong.
         reason: String,
     },

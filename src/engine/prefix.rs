@@ -41,11 +41,16 @@ impl PrefixCache {
     pub fn longest(&mut self, tokens: &[u32]) -> Option<(SequenceId, usize)> {
         let most = tokens.len().saturating_sub(1) / BLOCK;
         let chain = chains(&tokens[..most * BLOCK]);
-        let key = chain.iter().rev().find(|key| self.entries.contains_key(*key))?;
+        // Every shorter prefix has been of use too: what many prompts share must not age behind their tails.
         self.clock += 1;
-        let entry = self.entries.get_mut(key)?;
-        entry.used = self.clock;
-        Some((entry.sequence, entry.positions))
+        let mut found = None;
+        for key in &chain {
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.used = self.clock;
+                found = Some((entry.sequence, entry.positions));
+            }
+        }
+        found
     }
 
     /// Whether the prefix `tokens`, a whole number of blocks, is here.
@@ -139,6 +144,7 @@ mod tests {
         assert_eq!(cache.longest(&longer), Some((SequenceId(1), BLOCK)));
         assert_eq!(cache.insert(&tokens(2 * BLOCK), SequenceId(3)), [SequenceId(2)]);
         assert_eq!(cache.held, 3 * BLOCK);
+        assert_eq!(cache.longest(&longer), Some((SequenceId(1), BLOCK)));
         assert_eq!(
             cache.insert(&tokens(4 * BLOCK), SequenceId(4)),
             [SequenceId(4)],

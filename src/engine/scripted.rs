@@ -44,7 +44,7 @@ impl ScriptedEngine {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| EngineError::Script {
             file: file.clone(),
-            line: 0,
+            place: "the file".into(),
             reason: error.to_string(),
         })?;
         Self::parse(&file, &text)
@@ -63,7 +63,7 @@ impl ScriptedEngine {
         {
             let script_error = |reason: String| EngineError::Script {
                 file: file.to_owned(),
-                line: index + 1,
+                place: format!("line {}", index + 1),
                 reason,
             };
             let line: Line = serde_json::from_str(line).map_err(|error| script_error(error.to_string()))?;

@@ -4,7 +4,7 @@
 //! fails when the envelope around it is wrong.
 
 use super::textworld::{self, Game};
-use super::{Expected, Failure, GateResult, TaskView, Verdict};
+use super::{Expected, Failure, GateError, GateResult, TaskView, Verdict};
 use crate::candidate::leaf::ARTIFACT;
 use crate::candidate::{Candidate, Envelope, Format, Problem};
 use serde::{Deserialize, Serialize};
@@ -56,25 +56,42 @@ impl Judgement {
 }
 
 /// Runs the gates over a candidate. `reply` is the completion's text.
-pub fn judge(task: &Task, candidate: &Candidate, reply: &str, format: Format) -> Judgement {
+///
+/// # Errors
+/// [`GateError`] when a gate could not come to a finding: no fault of the candidate's.
+pub fn judge(
+    task: &Task,
+    candidate: &Candidate,
+    reply: &str,
+    format: Format,
+) -> Result<Judgement, GateError> {
+    let Task::TextWorld { id, game, max_steps } = task;
     let mut gates = vec![GateResult {
         gate: "schema".into(),
-        failure: schema(candidate, reply, format),
+        failure: schema(id, candidate, reply, format),
     }];
-    let view = task.view();
     if format == Format::LeafOutput {
-        let failure = artifact(candidate.envelope.as_ref(), &view.id);
+        let failure = artifact(candidate.envelope.as_ref());
         gates.push(GateResult {
             gate: "artifact".into(),
             failure,
         });
     }
     let mut post_hoc = json!({});
-    let Task::TextWorld { game, max_steps, .. } = task;
     // Under LeafOutput every gate runs, and a reply without a plan is an empty answer; in the compact form one
     // finding about an unparseable reply says all there is to say.
     if let Some(plan) = &candidate.plan {
         let judged = textworld::judge(game, &plan.commands, *max_steps);
+        if let Some(broken) = judged
+            .failure
+            .as_ref()
+            .filter(|failure| failure.code == "environment_error")
+        {
+            return Err(GateError {
+                label: broken.label(),
+                reason: broken.message.clone(),
+            });
+        }
         post_hoc = json!(judged.post_hoc);
         gates.push(GateResult {
             gate: "textworld".into(),
@@ -93,19 +110,27 @@ pub fn judge(task: &Task, candidate: &Candidate, reply: &str, format: Format) ->
     } else {
         Verdict::Rejected
     };
-    Judgement {
+    Ok(Judgement {
         verdict,
         gates,
         post_hoc,
-    }
+    })
 }
 
-/// The reply as a whole: does it have the form? A LeafOutput with a bad plan inside does.
-fn schema(candidate: &Candidate, reply: &str, format: Format) -> Option<Failure> {
-    let problem = candidate
-        .problem
-        .as_ref()
-        .filter(|_| candidate.envelope.is_none())?;
+/// The reply as a whole: does it have the form, and is it for this task? A LeafOutput with a bad plan inside is.
+fn schema(task_id: &str, candidate: &Candidate, reply: &str, format: Format) -> Option<Failure> {
+    if let Some(envelope) = &candidate.envelope {
+        let mismatch = || Failure {
+            gate: "schema".into(),
+            code: "task_id_mismatch".into(),
+            location: "LeafOutput.task_id".into(),
+            observed: envelope.task_id.clone(),
+            expected: Expected::Value(task_id.into()),
+            message: "The reply names another task.".into(),
+        };
+        return (envelope.task_id != task_id).then(mismatch);
+    }
+    let problem = candidate.problem.as_ref()?;
     let form = match format {
         Format::Commands => r#"one JSON object {"commands": ["...", "..."]} and nothing else"#,
         Format::LeafOutput => "one JSON object of the LeafOutput form and nothing else",
@@ -120,35 +145,18 @@ fn schema(candidate: &Candidate, reply: &str, format: Format) -> Option<Failure>
     })
 }
 
-fn artifact(envelope: Option<&Envelope>, task_id: &str) -> Option<Failure> {
-    let failure = |code: &str, location: &str, observed: String, expected: &str, message: &str| {
-        Some(Failure {
-            gate: "artifact".into(),
-            code: code.into(),
-            location: location.into(),
-            observed,
-            expected: Expected::Value(expected.into()),
-            message: message.into(),
-        })
+/// The plan's file is listed. A reply without an envelope lists nothing.
+fn artifact(envelope: Option<&Envelope>) -> Option<Failure> {
+    let listed = envelope.map_or(&[][..], |e| &e.artifacts);
+    let missing = || Failure {
+        gate: "artifact".into(),
+        code: "artifact_missing".into(),
+        location: "LeafOutput.artifacts".into(),
+        observed: json!(listed).to_string(),
+        expected: Expected::Value(ARTIFACT.into()),
+        message: "A required artifact is not listed.".into(),
     };
-    let artifacts = envelope.map_or(&[][..], |e| &e.artifacts);
-    match envelope {
-        Some(e) if e.task_id != task_id => failure(
-            "task_id_mismatch",
-            "LeafOutput.task_id",
-            e.task_id.clone(),
-            task_id,
-            "The reply names another task.",
-        ),
-        _ if artifacts.iter().any(|name| name == ARTIFACT) => None,
-        _ => failure(
-            "artifact_missing",
-            "LeafOutput.artifacts",
-            json!(artifacts).to_string(),
-            ARTIFACT,
-            "A required artifact is not listed.",
-        ),
-    }
+    (!listed.iter().any(|name| name == ARTIFACT)).then(missing)
 }
 
 fn said(problem: &Problem) -> String {

@@ -53,6 +53,16 @@ pub struct GateResult {
     pub failure: Option<Failure>,
 }
 
+/// A gate that broke: the harness failed, not the candidate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{label}: {reason}")]
+pub struct GateError {
+    /// `<gate>.<code>`.
+    pub label: String,
+    /// What it says.
+    pub reason: String,
+}
+
 /// All gates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -54,15 +54,14 @@ fn without_blank_lines(text: &str) -> String {
 }
 
 fn retry(user: &mut String, rejected: &Rejected<'_>, most: usize) {
+    user.push_str("\nYour last plan was rejected. Its steps were:\n");
     match rejected.plan {
         Some(plan) => {
-            user.push_str("\nYour last plan was rejected. Its steps were:\n");
             for (i, command) in plan.commands.iter().take(SHOWN_STEPS).enumerate() {
                 *user += &format!("commands[{i}] = {command}\n");
             }
         }
         None => {
-            *user += "\nYour last reply was rejected. It was:\n";
             *user += cut(rejected.reply, Some(SHOWN_REPLY));
             user.push('\n');
         }

@@ -19,6 +19,8 @@ pub struct Overview {
     pub errors: u64,
     /// Committed calls of all rows, whether they count or not.
     pub calls: u64,
+    /// Versions of the program that made its calls, in order of their first.
+    pub programs: Vec<String>,
     /// Processes that worked on the run.
     pub sessions: u64,
     /// Of these, how many were killed or still work; their time is unknown.
@@ -34,6 +36,12 @@ impl Overview {
     /// What reading the trace says.
     pub fn new(run: &RunReader, rows: &[RowFigures]) -> Result<Self, TraceError> {
         let sessions = run.sessions()?;
+        let mut programs: Vec<String> = Vec::new();
+        for session in sessions.iter().filter(|session| session.calls > 0) {
+            if !programs.contains(&session.program) {
+                programs.push(session.program.clone());
+            }
+        }
         let count = |keep: fn(&RowFigures) -> bool| rows.iter().filter(|row| keep(row)).count() as u64;
         Ok(Self {
             header: run.header.clone(),
@@ -41,6 +49,7 @@ impl Overview {
             ended: count(|row| row.outcome.is_some()),
             errors: count(|row| row.outcome.is_some() && !row.counts()),
             calls: rows.iter().map(|row| row.calls.len() as u64).sum(),
+            programs,
             sessions: sessions.len() as u64,
             sessions_open: sessions
                 .iter()
@@ -50,11 +59,16 @@ impl Overview {
         })
     }
 
-    /// `complete`, or how partial the run is: `partial: 12 of 200 rows`.
+    /// `complete`, or how partial the run is: `partial: 12 of 200 rows`; and whether several versions of the program
+    /// made it, whose calls need not be alike.
     pub fn state(&self) -> String {
-        match self.planned - self.ended {
+        let state = match self.planned - self.ended {
             0 => "complete".into(),
             _ => format!("partial: {} of {} rows", self.ended, self.planned),
+        };
+        match self.programs.len() {
+            0 | 1 => state,
+            several => format!("{state}, mixed: {several} versions of the program"),
         }
     }
 

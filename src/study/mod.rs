@@ -7,7 +7,6 @@ pub mod plan;
 pub mod progress;
 pub mod run;
 
-use crate::engine::EngineError;
 use crate::gate::textworld::GameError;
 use crate::trace::TraceError;
 
@@ -47,9 +46,6 @@ pub enum StudyError {
     /// The trace failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The engine failed as a whole.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
     /// The agent loop and the trace disagree; a fault of this program.
     #[error("row {row}: the committed call is not the row's last one")]
     OutOfStep {

@@ -120,6 +120,14 @@ impl Plan {
     pub fn select(&self, selection: &Selection) -> Result<Vec<Arc<RowSpec>>, StudyError> {
         let games = expand(&selection.games);
         let any = |empty: bool, found: bool| empty || found;
+        let nothing = |filter: String| StudyError::NothingSelected {
+            study: self.study.name.clone(),
+            filter: format!("`{filter}`"),
+            has: self.summary(),
+        };
+        if let Some(game) = games.iter().find(|game| !self.tasks.contains_key(*game)) {
+            return Err(nothing(format!("--games {game}")));
+        }
         let picked = self.rows.iter().filter(|row| {
             let planned = &row.planned;
             any(
@@ -140,11 +148,7 @@ impl Plan {
             .cloned()
             .collect();
         if picked.is_empty() {
-            return Err(StudyError::NothingSelected {
-                study: self.study.name.clone(),
-                filter: format!("`{selection}`"),
-                has: self.summary(),
-            });
+            return Err(nothing(selection.to_string()));
         }
         Ok(picked)
     }

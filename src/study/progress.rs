@@ -13,8 +13,8 @@ pub trait Progress {
     fn start(&mut self, rows: usize, done: usize);
     /// A call is committed.
     fn call_done(&mut self, record: &CallRecord);
-    /// A row has ended.
-    fn row_done(&mut self, key: &str, outcome: Outcome);
+    /// A row has ended; `detail` says why when no call of it does.
+    fn row_done(&mut self, key: &str, outcome: Outcome, detail: Option<&str>);
     /// The engine has made a step; `decoded` is its count of new tokens so far.
     fn tick(&mut self, decoded: u64);
     /// The session is over.
@@ -27,7 +27,7 @@ pub struct Silent;
 impl Progress for Silent {
     fn start(&mut self, _: usize, _: usize) {}
     fn call_done(&mut self, _: &CallRecord) {}
-    fn row_done(&mut self, _: &str, _: Outcome) {}
+    fn row_done(&mut self, _: &str, _: Outcome, _: Option<&str>) {}
     fn tick(&mut self, _: u64) {}
     fn finish(&mut self) {}
 }
@@ -134,23 +134,23 @@ impl Progress for Display {
 
     fn call_done(&mut self, record: &CallRecord) {
         self.calls += 1;
-        self.prompt_tokens += record.prompt_tokens.len() as u64;
+        if record.reused_from.is_none() {
+            self.prompt_tokens += record.prompt_tokens.len() as u64;
+        }
     }
 
-    fn row_done(&mut self, key: &str, outcome: Outcome) {
+    fn row_done(&mut self, key: &str, outcome: Outcome, detail: Option<&str>) {
         self.done += 1;
         let mark = if outcome == Outcome::Accepted { "+" } else { "-" };
-        let name = outcome.name();
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(self.done as u64);
-                bar.println(format!("{mark} {key}  {name}"));
-            }
-            None => {
-                let text = format!("{mark} {key}  {name}  [{}/{} rows]", self.done, self.rows);
-                self.line(&text);
-            }
+        let mut text = format!("{mark} {key}  {}", outcome.name());
+        if let Some(detail) = detail {
+            text += &format!(": {detail}");
         }
+        match &self.bar {
+            Some(bar) => bar.set_position(self.done as u64),
+            None => text += &format!("  [{}/{} rows]", self.done, self.rows),
+        }
+        self.line(&text);
     }
 
     fn tick(&mut self, decoded: u64) {

@@ -48,7 +48,7 @@ struct Driver<'a> {
     summary: Summary,
 }
 
-/// A row with its examined completion; `Err` when a gate panicked, with what it said.
+/// A row with its examined completion; `Err` with what it said when a gate broke.
 struct Judged {
     row: RowLoop,
     record: Result<CallRecord, String>,
@@ -160,7 +160,7 @@ impl Driver<'_> {
         match next {
             Next::Prompt(prompt) => self.ask(row, prompt, stop),
             Next::Done(outcome) => {
-                self.progress.row_done(&row.spec().planned.key, outcome);
+                self.progress.row_done(&row.spec().planned.key, outcome, None);
                 self.count(outcome);
                 Ok(())
             }
@@ -216,12 +216,18 @@ impl Driver<'_> {
             let examined = catch_unwind(AssertUnwindSafe(|| {
                 examine(row.spec(), asked, completion, row.last_plan())
             }));
-            let record = examined.map_err(|panic| {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                said.or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or("a gate panicked")
-                    .to_owned()
-            });
+            let record = match examined {
+                Ok(Ok(record)) => Ok(record),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(panic) => {
+                    let said = panic.downcast_ref::<String>().map(String::as_str);
+                    let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+                    Err(format!(
+                        "a gate panicked: {}",
+                        said.unwrap_or("it did not say why")
+                    ))
+                }
+            };
             // The receiver is gone only when the run has failed already.
             let _ = out.send(Judged { row, record });
         });
@@ -236,7 +242,8 @@ impl Driver<'_> {
             Ok(record) => record,
             Err(said) => {
                 self.trace.end_row(&planned, Outcome::GateError, &said)?;
-                self.progress.row_done(&planned.key, Outcome::GateError);
+                self.progress
+                    .row_done(&planned.key, Outcome::GateError, Some(&said));
                 self.count(Outcome::GateError);
                 return Ok(());
             }
@@ -257,9 +264,9 @@ impl Driver<'_> {
             _ => Outcome::EngineError,
         };
         let planned = &row.spec().planned;
-        tracing::warn!(row = planned.key, outcome = outcome.name(), "{error}");
-        self.trace.end_row(planned, outcome, &error.to_string())?;
-        self.progress.row_done(&planned.key, outcome);
+        let said = error.to_string();
+        self.trace.end_row(planned, outcome, &said)?;
+        self.progress.row_done(&planned.key, outcome, Some(&said));
         self.count(outcome);
         Ok(())
     }

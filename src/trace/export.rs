@@ -97,15 +97,23 @@ pub fn chain_hash(previous: &str, canonical: &str) -> String {
     )
 }
 
+/// What stops an export.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The output cannot be written; the caller knows its name.
+    #[error("cannot write the export")]
+    Write(#[source] std::io::Error),
+}
+
 /// Writes the canonical export: per row a line with how it ended, after the lines of its last attempt's calls.
 ///
 /// # Errors
 /// What reading the trace or writing to `out` says.
-pub fn export(run: &RunReader, out: &mut dyn Write) -> Result<(), TraceError> {
-    let io = |source| TraceError::Io {
-        file: "the export".into(),
-        source,
-    };
+pub fn export(run: &RunReader, out: &mut dyn Write) -> Result<(), ExportError> {
+    let io = ExportError::Write;
     for row in run.rows()? {
         for line in run.lines(&row)? {
             writeln!(out, "{}", line.canonical()).map_err(io)?;

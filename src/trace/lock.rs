@@ -11,7 +11,7 @@ use std::path::Path;
 /// Held while a process writes to a run.
 #[derive(Debug)]
 pub struct RunLock {
-    _file: File,
+    file: File,
 }
 
 impl RunLock {
@@ -51,6 +51,15 @@ impl RunLock {
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(io)?;
         writeln!(file, "{}", std::process::id()).map_err(io)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for RunLock {
+    /// Unlocks at once: closing the file alone would leave the lock to any process being started just now, which has
+    /// a copy of every open file until it runs its own program.
+    fn drop(&mut self) {
+        // What cannot be unlocked is unlocked with the process.
+        let _ = self.file.unlock();
     }
 }

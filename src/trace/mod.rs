@@ -12,6 +12,7 @@ pub mod read;
 pub mod schema;
 mod start;
 pub mod store;
+mod tables;
 pub mod verify;
 
 pub use read::RunReader;
@@ -24,6 +25,9 @@ use crate::gate::chain::Judgement;
 use crate::model::chat::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Version and commit of this program, noted with every session.
+pub const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VERIHARNESS_GIT"), ")");
 
 /// A row as the study plans it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -80,6 +80,7 @@ CREATE TABLE past_attempts (
     attempt INTEGER NOT NULL,
     outcome TEXT NOT NULL,
     detail TEXT,
+    last_hash TEXT NOT NULL,
     PRIMARY KEY (row, attempt)
 ) STRICT, WITHOUT ROWID;
 ";

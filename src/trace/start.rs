@@ -4,7 +4,7 @@
 
 use super::export::row_seed;
 use super::{Header, PlannedRow, TraceError, schema};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use std::path::Path;
 
 /// Writes an empty run: tables, header, all rows of the study.
@@ -37,7 +37,7 @@ pub(super) fn same_run(
     header: &Header,
     rows: &[PlannedRow],
 ) -> Result<(), TraceError> {
-    let stored = super::read::header(connection, file)?;
+    let stored = super::tables::header(connection, file)?;
     let changed = |what: &str, stored: &str, found: &str| {
         Err(TraceError::Changed {
             run: dir.display().to_string(),
@@ -68,16 +68,14 @@ pub(super) fn same_run(
         }
     }
     // The rows follow from the study, so they can differ only when the program has changed what a study means.
-    let count: Option<i64> = connection
-        .query_row("SELECT count(*) FROM rows", [], |r| r.get(0))
-        .optional()
-        .unwrap_or(None);
-    match count {
-        Some(count) if count == rows.len() as i64 => Ok(()),
-        other => changed(
-            "number of rows",
-            &other.unwrap_or(0).to_string(),
-            &rows.len().to_string(),
-        ),
+    let old = super::tables::Tables::new(connection, file).rows()?;
+    let old: Vec<&str> = old.iter().map(|row| row.planned.key.as_str()).collect();
+    let new: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+    if old.len() != new.len() {
+        return changed("number of rows", &old.len().to_string(), &new.len().to_string());
+    }
+    match old.iter().zip(&new).find(|(old, new)| old != new) {
+        Some((old, new)) => changed("list of rows", old, new),
+        None => Ok(()),
     }
 }

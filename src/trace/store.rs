@@ -3,9 +3,9 @@
 //! Not the reader's side (`read`) and not the check (`verify`). [`Committed`] is made here and nowhere else: it is
 //! the proof that a call is on disk, and the agent loop builds no further prompt without it.
 
-use super::export::{CallLine, chain_hash};
+use super::export::{CallLine, chain_hash, row_seed};
 use super::lock::RunLock;
-use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, schema, start};
+use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, start};
 use rusqlite::{Connection, ErrorCode, Transaction, params};
 use std::path::{Path, PathBuf};
 
@@ -104,23 +104,12 @@ impl Trace {
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
             .map_err(wrap)?;
-        let version: i64 = connection
-            .query_row("PRAGMA user_version", [], |r| r.get(0))
-            .map_err(wrap)?;
-        match version {
+        match super::tables::check_form(&connection, &file)? {
             0 => start::create(&mut connection, header, rows).map_err(wrap)?,
-            schema::VERSION => start::same_run(&connection, dir, &file, header, rows)?,
-            other => {
-                return Err(TraceError::Corrupt {
-                    file: file.display().to_string(),
-                    place: "user_version".into(),
-                    expected: format!("form {}", schema::VERSION),
-                    found: format!("form {other}, of another version of this program"),
-                });
-            }
+            _ => start::same_run(&connection, dir, &file, header, rows)?,
         }
         let sql = "INSERT INTO sessions (pid, version, selection) VALUES (?1, ?2, ?3)";
-        let version = env!("CARGO_PKG_VERSION");
+        let version = crate::trace::PROGRAM;
         connection
             .execute(sql, params![std::process::id(), version, selection])
             .map_err(wrap)?;
@@ -133,11 +122,6 @@ impl Trace {
             session,
             _lock: lock,
         })
-    }
-
-    /// The database, for messages.
-    pub fn file(&self) -> &Path {
-        &self.file
     }
 
     /// Bounds the database to `pages` pages; what comes after is a full disk. For tests of that fault.
@@ -155,7 +139,7 @@ impl Trace {
     /// # Errors
     /// [`TraceError::Corrupt`] when a stored call cannot be read back.
     pub fn resume(&self) -> Result<Vec<Resumed>, TraceError> {
-        let reader = super::read::Tables::new(&self.connection, &self.file);
+        let reader = super::tables::Tables::new(&self.connection, &self.file);
         let mut resumed = Vec::new();
         for row in reader.rows()? {
             let calls = reader.records(&row)?;
@@ -231,33 +215,42 @@ impl Trace {
     /// # Errors
     /// What SQLite says.
     pub fn end_row(&mut self, row: &PlannedRow, outcome: Outcome, detail: &str) -> Result<(), TraceError> {
-        self.connection
-            .execute(
-                "UPDATE rows SET outcome = ?2, detail = ?3 WHERE key = ?1",
-                params![row.key, outcome.name(), detail],
-            )
-            .map(|_| ())
-            .map_err(|source| sqlite_error(&self.file, source))
+        let sql = "UPDATE rows SET outcome = ?2, detail = ?3 WHERE key = ?1 AND outcome IS NULL";
+        let changed = self
+            .connection
+            .execute(sql, params![row.key, outcome.name(), detail])
+            .map_err(|source| sqlite_error(&self.file, source))?;
+        match changed {
+            1 => Ok(()),
+            _ => Err(TraceError::Corrupt {
+                file: self.file.display().to_string(),
+                place: format!("row {}", row.key),
+                expected: "a row that has not ended".into(),
+                found: "none".into(),
+            }),
+        }
     }
 
-    /// Opens every row again that ended in an error; its calls so far are kept as a past attempt. Returns how many.
+    /// Opens those of `rows` again that ended in an error; their calls so far are kept as a past attempt, and a new
+    /// hash chain begins. Returns how many.
     ///
     /// # Errors
     /// What SQLite says.
-    pub fn retry_errors(&mut self) -> Result<usize, TraceError> {
+    pub fn retry_errors<'k>(&mut self, rows: impl Iterator<Item = &'k str>) -> Result<usize, TraceError> {
         let wrap = |source| sqlite_error(&self.file, source);
         let tx = self.connection.transaction().map_err(wrap)?;
-        let errors = "outcome IN ('engine_error', 'gate_error', 'cancelled')";
-        tx.execute(
-            &format!(
-                "INSERT INTO past_attempts SELECT row, attempt, outcome, detail FROM rows WHERE {errors}"
-            ),
-            [],
-        )
-        .map_err(wrap)?;
-        let sql =
-            format!("UPDATE rows SET attempt = attempt + 1, outcome = NULL, detail = NULL WHERE {errors}");
-        let count = tx.execute(&sql, []).map_err(wrap)?;
+        let failed = "key = ?1 AND outcome IN ('engine_error', 'gate_error', 'cancelled')";
+        let keep = format!(
+            "INSERT INTO past_attempts SELECT row, attempt, outcome, detail, last_hash FROM rows WHERE {failed}"
+        );
+        let open = format!(
+            "UPDATE rows SET attempt = attempt + 1, outcome = NULL, detail = NULL, last_hash = ?2 WHERE {failed}"
+        );
+        let mut count = 0;
+        for key in rows {
+            tx.execute(&keep, [key]).map_err(wrap)?;
+            count += tx.execute(&open, [key, &row_seed(key)]).map_err(wrap)?;
+        }
         tx.commit().map_err(wrap)?;
         Ok(count)
     }

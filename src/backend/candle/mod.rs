@@ -81,7 +81,14 @@ impl CandleBackend {
 
 impl Backend for CandleBackend {
     fn name(&self) -> &'static str {
-        "candle"
+        // candle chooses its kernels at compile time, and they do not all give the same bits.
+        if cfg!(target_feature = "avx2") {
+            "candle avx2"
+        } else if cfg!(target_feature = "neon") {
+            "candle neon"
+        } else {
+            "candle scalar"
+        }
     }
 
     fn vocab(&self) -> usize {

@@ -119,7 +119,7 @@ impl Page {
             .map(String::as_str)
             .collect();
         let heading = match (sent, open) {
-            (true, _) => "feedback, as the policy renders it for the next prompt:",
+            (true, _) => "feedback, as the policy renders it (the profile decides which lines are sent):",
             (false, true) => "feedback, for a call that has not been made yet:",
             (false, false) => "feedback (no call followed, so no model saw it):",
         };
