@@ -210,7 +210,11 @@ fn a_scripted_study_ends_with_tables_resumes_verifies_exports_and_plays_back() {
     if Path::new("/dev/full").exists() {
         let full = run(&["trace", "export", path, "--out", "/dev/full"]);
         assert_eq!(full.status.code(), Some(2));
-        assert!(stderr(&full).contains("cannot write the export"), "{}", stderr(&full));
+        assert!(
+            stderr(&full).contains("cannot write the export"),
+            "{}",
+            stderr(&full)
+        );
     }
 
     // The export is a script: played back it gives the same calls, in another run.
