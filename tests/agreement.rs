@@ -12,7 +12,7 @@ use candle_core::{Device, Tensor};
 use candle_transformers::models::{quantized_llama, quantized_qwen2};
 use serde::Deserialize;
 use veriharness::backend::candle::{CandleBackend, Products};
-use veriharness::backend::{BLOCK, Backend, BackendError, SequenceId, Step};
+use veriharness::backend::{BLOCK, Backend, BackendError, BlockId, Step};
 use veriharness::model::chat::Message;
 use veriharness::model::fetch::Silent;
 use veriharness::model::{Model, obtain_exact};
@@ -70,14 +70,26 @@ fn open(name: &str, text: &str) -> (Model, Reference) {
     (model, reference)
 }
 
+/// Runs `tokens` of the sequence whose blocks lie from `sequence * ROOM` on; logits of the last one.
 fn step(backend: &mut CandleBackend, sequence: u64, tokens: &[u32], start: usize) -> Vec<f32> {
+    let first = sequence as u32 * ROOM;
+    let blocks: Vec<BlockId> = (first..first + ROOM).map(BlockId).collect();
     let step = Step {
-        sequence: SequenceId(sequence),
         tokens,
         start,
-        blocks: &[],
+        blocks: &blocks,
+        logits: 1,
     };
     backend.forward(&[step]).unwrap().remove(0)
+}
+
+/// Blocks per sequence of a test.
+const ROOM: u32 = 48;
+
+fn load(model: &Model, products: Products) -> CandleBackend {
+    let mut backend = CandleBackend::load(model, products).unwrap();
+    backend.reserve(8 * ROOM as usize).unwrap();
+    backend
 }
 
 fn largest(logits: &[f32]) -> u32 {
@@ -108,7 +120,7 @@ fn ids_agree(model: &Model, reference: &Reference) {
 
 fn logits_agree(model: &Model, prompts: &[Prompt], products: Products, bound: f64) {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut backend = CandleBackend::load(model, products).unwrap();
+    let mut backend = load(model, products);
     let steps = match products {
         Products::Quantized => STEPS,
         Products::Float32 => EXACT_STEPS,
@@ -145,12 +157,11 @@ fn logits_agree(model: &Model, prompts: &[Prompt], products: Products, bound: f6
             }
         }
         decode = (decode.0 + steps - 1, decode.1 + started.elapsed());
-        backend.release(SequenceId(sequence));
     }
     let rate = |(tokens, time): (usize, Duration)| tokens as f64 / time.as_secs_f64();
     println!(
         "{} {products:?}: largest difference of a logit {worst:.5}; prefill {:.1} and decode {:.1} tokens/s",
-        model.name(),
+        model.title,
         rate(prefill),
         rate(decode)
     );
@@ -189,7 +200,7 @@ fn float32_logits_are_the_reference_s() {
 
 /// The same prompt through candle's own model of the family.
 fn candle_s_own(model: &Model, ids: &[u32]) -> Vec<f32> {
-    let mut file = std::fs::File::open(model.gguf.path()).unwrap();
+    let mut file = std::fs::File::open(&model.path).unwrap();
     let content = Content::read(&mut file).unwrap();
     let input = Tensor::from_slice(ids, (1, ids.len()), &Device::Cpu).unwrap();
     let logits = match model.config.architecture.name() {
@@ -210,86 +221,74 @@ fn logits_are_those_of_candle_s_own_models() {
     for (model, reference) in [smollm2(), qwen()] {
         let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let ids = &reference.prompts[0].ids;
-        let ours = step(
-            &mut CandleBackend::load(&model, Products::Quantized).unwrap(),
-            0,
-            ids,
-            0,
-        );
+        let ours = step(&mut load(&model, Products::Quantized), 0, ids, 0);
         let largest = difference(&ours, &candle_s_own(&model, ids));
         println!(
             "{}: largest difference from candle's own model {largest}",
-            model.name()
+            model.title
         );
-        assert!(largest <= 1e-3, "{}: {largest}", model.name());
+        assert!(largest <= 1e-3, "{}: {largest}", model.title);
     }
 }
 
 #[test]
-fn pieces_and_forks_compute_the_same_bits_as_the_whole() {
+fn pieces_and_shared_blocks_compute_the_same_bits_as_the_whole() {
     let (model, reference) = smollm2();
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let ids = &reference.prompts[5].ids;
     assert!(ids.len() > 2 * BLOCK);
-    let mut backend = CandleBackend::load(&model, Products::Quantized).unwrap();
+    let mut backend = load(&model, Products::Quantized);
     let whole = step(&mut backend, 0, ids, 0);
     step(&mut backend, 1, &ids[..BLOCK], 0);
-    backend.fork(SequenceId(1), SequenceId(2)).unwrap();
-    // The fork goes elsewhere first; what it shares must not notice.
-    step(&mut backend, 2, &[5, 6, 7], BLOCK);
     let pieces = step(&mut backend, 1, &ids[BLOCK..], BLOCK);
     assert_eq!(difference(&whole, &pieces), 0.0);
-    backend.fork(SequenceId(1), SequenceId(3)).unwrap();
-    backend.release(SequenceId(1));
-    let forked = step(&mut backend, 3, &[42], ids.len());
-    let plain = step(&mut backend, 0, &[42], ids.len());
-    assert_eq!(difference(&forked, &plain), 0.0);
-    assert_eq!(backend.bytes_per_position(), 2 * 30 * 3 * 64 * 4);
+    // Another sequence begins with the first one's first block.
+    let blocks: Vec<BlockId> = [0].into_iter().chain(100..140).map(BlockId).collect();
+    let shared = Step {
+        tokens: &ids[BLOCK..],
+        start: BLOCK,
+        blocks: &blocks,
+        logits: 1,
+    };
+    assert_eq!(difference(&whole, &backend.forward(&[shared]).unwrap()[0]), 0.0);
+    assert_eq!(backend.block_bytes(), 2 * 30 * 3 * 64 * 4 * BLOCK);
 }
 
 #[test]
-fn steps_out_of_order_are_refused_and_change_nothing() {
+fn steps_outside_their_limits_are_refused_and_change_nothing() {
     let (model, _) = smollm2();
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut backend = CandleBackend::load(&model, Products::Quantized).unwrap();
-    let mut attempt = |tokens: &[u32], start| {
+    let mut backend = load(&model, Products::Quantized);
+    let mut attempt = |tokens: &[u32], start, blocks: u32| {
+        let blocks: Vec<BlockId> = (0..blocks).map(BlockId).collect();
         let step = Step {
-            sequence: SequenceId(9),
             tokens,
             start,
-            blocks: &[],
+            blocks: &blocks,
+            logits: 1,
         };
         backend.forward(&[step]).map(|mut logits| logits.remove(0).len())
     };
+    let what = |result| match result {
+        Err(BackendError::Step {
+            what,
+            expected,
+            found,
+        }) => (what, expected, found),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(what(attempt(&[1], 1, 1)), ("start", 0, 1));
+    assert_eq!(attempt(&[1, 2, 3], 0, 1).unwrap(), 49152);
+    assert_eq!(what(attempt(&[4], 32, 1)), ("blocks", 2, 1));
+    assert_eq!(what(attempt(&[49152], 3, 1)), ("token ids", 49152, 49152));
+    assert_eq!(what(attempt(&[], 3, 1)), ("tokens", 1, 0));
+    assert_eq!(what(attempt(&[1; 8000], 3, 400)), ("block ids", 384, 384));
     assert!(matches!(
-        attempt(&[1], 1),
-        Err(BackendError::Position {
-            expected: 0,
-            found: 1,
-            ..
-        })
-    ));
-    assert_eq!(attempt(&[1, 2, 3], 0).unwrap(), 49152);
-    assert!(matches!(
-        attempt(&[4], 0),
-        Err(BackendError::Position {
-            expected: 3,
-            found: 0,
-            ..
-        })
-    ));
-    assert!(matches!(
-        attempt(&[49152], 3),
-        Err(BackendError::Compute { op: "embedding", .. })
-    ));
-    assert!(matches!(
-        attempt(&[1; 8190], 3),
+        attempt(&[1; 8190], 3, 1),
         Err(BackendError::Context {
             found: 8193,
             limit: 8192,
-            ..
         })
     ));
-    assert!(attempt(&[], 3).is_err());
-    assert_eq!(attempt(&[4], 3).unwrap(), 49152);
+    assert_eq!(attempt(&[4], 3, 1).unwrap(), 49152);
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use veriharness::backend::candle::{CandleBackend, Products};
-use veriharness::backend::{BLOCK, Backend, BackendError, SequenceId, Step};
+use veriharness::backend::{BLOCK, Backend, BackendError, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
 use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
 use veriharness::model::chat::Message;
@@ -20,7 +20,7 @@ fn path() -> PathBuf {
 fn engine(limits: Limits) -> LocalEngine {
     let model = Model::open(&path()).unwrap();
     let backend = Box::new(CandleBackend::load(&model, Products::Quantized).unwrap());
-    LocalEngine::new("smollm2-135m".into(), model, backend, limits)
+    LocalEngine::new("smollm2-135m".into(), model, backend, limits).unwrap()
 }
 
 /// A prompt whose first part is shared by all.
@@ -174,7 +174,7 @@ type Logits = Result<Vec<Vec<f32>>, BackendError>;
 struct Broken(CandleBackend, fn(Vec<Vec<f32>>) -> Logits);
 
 impl Backend for Broken {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "broken"
     }
     fn vocab(&self) -> usize {
@@ -186,14 +186,14 @@ impl Backend for Broken {
     fn forward(&mut self, batch: &[Step<'_>]) -> Logits {
         self.0.forward(batch).and_then(self.1)
     }
-    fn fork(&mut self, from: SequenceId, to: SequenceId) -> Result<(), BackendError> {
-        self.0.fork(from, to)
+    fn block_bytes(&self) -> usize {
+        self.0.block_bytes()
     }
-    fn release(&mut self, sequence: SequenceId) {
-        self.0.release(sequence);
+    fn invariant(&self) -> bool {
+        self.0.invariant()
     }
-    fn bytes_per_position(&self) -> usize {
-        self.0.bytes_per_position()
+    fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {
+        self.0.reserve(blocks)
     }
 }
 
@@ -215,7 +215,8 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
             CandleBackend::load(&model, Products::Quantized).unwrap(),
             break_it,
         );
-        let mut engine = LocalEngine::new("smollm2-135m".into(), model, Box::new(backend), Limits::default());
+        let mut engine =
+            LocalEngine::new("smollm2-135m".into(), model, Box::new(backend), Limits::default()).unwrap();
         for i in 0..2 {
             engine.submit(request(&engine, i, 0.0));
         }

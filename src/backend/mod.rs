@@ -4,53 +4,94 @@
 
 pub mod candle;
 
-/// Names one sequence (one prompt and its completion) for as long as the engine keeps it.
+/// A block of the KV cache: room for the keys and values of `BLOCK` positions. Blocks that are full may be shared by
+/// sequences with the same beginning; the others have one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SequenceId(pub u64);
-
-/// A block of the KV cache: `BLOCK` positions of one sequence. Backends with a private cache ignore it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId(pub u32);
 
-/// Positions per KV block. A prompt is always computed in pieces that end at multiples of it, whether the pieces
-/// before came from a cache or not, so that the arithmetic of a position never depends on what was cached.
+/// Positions per KV block.
 pub const BLOCK: usize = 32;
 
 /// New tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Whose tokens.
-    pub sequence: SequenceId,
     /// The new tokens, at positions `start .. start + tokens.len()`; never empty.
     pub tokens: &'a [u32],
-    /// How many positions of the sequence are already in the cache.
+    /// How many positions of the sequence are already in its blocks.
     pub start: usize,
-    /// The sequence's block table, covering `start + tokens.len()` positions; empty for a backend that has no blocks.
+    /// The sequence's block table: block `i` holds positions `i * BLOCK ..`. It covers `start + tokens.len()`
+    /// positions, and those from `start` on belong to no other step of the batch.
     pub blocks: &'a [BlockId],
+    /// For how many of the last tokens logits are wanted; at most `tokens.len()`.
+    pub logits: usize,
+}
+
+impl Step<'_> {
+    /// Checks the step against a backend's limits: ids under `vocab`, positions within `context`, a block table that
+    /// covers the positions with blocks under `reserved`.
+    ///
+    /// # Errors
+    /// What is outside its limits.
+    pub fn check(&self, vocab: usize, context: usize, reserved: usize) -> Result<(), BackendError> {
+        let end = self.start.saturating_add(self.tokens.len());
+        let bad = |what, expected, found| BackendError::Step {
+            what,
+            expected,
+            found,
+        };
+        if self.tokens.is_empty() {
+            return Err(bad("tokens", 1, 0));
+        }
+        if end > context {
+            return Err(BackendError::Context {
+                found: end,
+                limit: context,
+            });
+        }
+        if self.logits > self.tokens.len() {
+            return Err(bad("positions with logits", self.tokens.len(), self.logits));
+        }
+        if self.blocks.len() * BLOCK < end {
+            return Err(bad("blocks", end.div_ceil(BLOCK), self.blocks.len()));
+        }
+        if let Some(block) = self.blocks.iter().find(|block| block.0 as usize >= reserved) {
+            return Err(bad("block ids", reserved, block.0 as usize));
+        }
+        match self.tokens.iter().find(|&&id| id as usize >= vocab) {
+            Some(&id) => Err(bad("token ids", vocab, id as usize)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What can go wrong while computing.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// The engine broke the contract of [`Backend::forward`].
-    #[error("{sequence:?}: expected a step starting at position {expected}, found {found}")]
-    Position {
-        /// The sequence.
-        sequence: SequenceId,
-        /// Positions that the backend holds.
+    #[error("a step with wrong {what}: the limit is {expected}, found {found}")]
+    Step {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
         expected: usize,
-        /// `start` of the step.
+        /// What the step has.
         found: usize,
     },
     /// The sequence would outgrow the model's context.
-    #[error("{sequence:?}: {found} positions, but the context of this model holds {limit}")]
+    #[error("{found} positions, but the context of this model holds {limit}")]
     Context {
-        /// The sequence.
-        sequence: SequenceId,
         /// Positions wanted.
         found: usize,
         /// Positions the model has.
         limit: usize,
+    },
+    /// The memory for keys and values cannot be had.
+    #[error("cannot reserve {bytes} bytes for keys and values: {reason}")]
+    Memory {
+        /// Bytes wanted.
+        bytes: usize,
+        /// What the system said.
+        reason: String,
     },
     /// The weights cannot be used by this backend.
     #[error("cannot load {file}: {reason}")]
@@ -72,8 +113,8 @@ pub enum BackendError {
 
 /// Computes logits. One engine thread owns it.
 pub trait Backend: Send {
-    /// Short name, stored in the trace: `candle`, `cpu`, `cuda`.
-    fn name(&self) -> &'static str;
+    /// Name with whatever decides the bits, stored in the trace: two backends of one name give equal bits.
+    fn name(&self) -> &str;
 
     /// Number of logits per position.
     fn vocab(&self) -> usize;
@@ -81,20 +122,24 @@ pub trait Backend: Send {
     /// Most positions a sequence may have.
     fn context(&self) -> usize;
 
-    /// Computes each step and returns, per step, the logits `(vocab,)` of its last position.
+    /// Bytes that one KV block takes.
+    fn block_bytes(&self) -> usize;
+
+    /// Whether a position's bits are the same however its sequence is cut into steps. Where they are not, a sequence
+    /// must always be cut in the same way: its prompt at multiples of [`BLOCK`], then token by token.
+    fn invariant(&self) -> bool;
+
+    /// Makes room for `blocks` KV blocks, with the ids `0 .. blocks`; what earlier ones held is lost.
     ///
     /// # Errors
-    /// A step out of order, a context overflow, or a failure underneath; no sequence of the batch is advanced
-    /// beyond what was computed.
+    /// [`BackendError::Memory`].
+    fn reserve(&mut self, blocks: usize) -> Result<(), BackendError>;
+
+    /// Computes each step, writes its keys and values into its blocks, and returns per step the logits
+    /// `(step.logits, vocab)` of its last positions, row after row. A step's bits do not depend on the others.
+    ///
+    /// # Errors
+    /// A step outside its limits ([`Step::check`]), or a failure underneath; the blocks of the steps are then of no
+    /// use any more from their `start` on.
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError>;
-
-    /// Makes `to` a sequence that shares the positions of `from` as they are now. Backends that compute from block
-    /// tables have nothing to do.
-    fn fork(&mut self, from: SequenceId, to: SequenceId) -> Result<(), BackendError>;
-
-    /// Forgets a sequence; unknown ones are ignored.
-    fn release(&mut self, sequence: SequenceId);
-
-    /// Bytes of cache that one position of a sequence takes.
-    fn bytes_per_position(&self) -> usize;
 }

@@ -15,7 +15,7 @@ use comfy_table::presets::NOTHING;
 pub use bar::Bar;
 
 use crate::backend::candle::{CandleBackend, Products};
-use crate::backend::{Backend, SequenceId, Step};
+use crate::backend::{BLOCK, Backend, BlockId, Step};
 use crate::model::cache::{Cache, sha256};
 use crate::model::fetch::Progress;
 use crate::model::manifest::{self, Manifest};
@@ -166,11 +166,13 @@ fn logits(spec: &str, tokens: &[u32], top: usize, json: bool) -> anyhow::Result<
     ensure!(top > 0, "--top must be at least 1");
     let located = model::obtain(spec, &mut Bar::default())?;
     let mut backend = CandleBackend::load(&Model::open(&located.path)?, Products::Quantized)?;
+    let blocks: Vec<BlockId> = (0u32..).map(BlockId).take(tokens.len().div_ceil(BLOCK)).collect();
+    backend.reserve(blocks.len())?;
     let step = Step {
-        sequence: SequenceId(0),
         tokens,
         start: 0,
-        blocks: &[],
+        blocks: &blocks,
+        logits: 1,
     };
     let logits = backend
         .forward(&[step])?

@@ -53,7 +53,7 @@ pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
         ..Limits::default()
     };
     Ok(Opened {
-        engine: Box::new(LocalEngine::new(located.name, model, backend, limits)),
+        engine: Box::new(LocalEngine::new(located.name, model, backend, limits)?),
         source,
     })
 }

@@ -4,12 +4,11 @@
 //! finish. A prompt is computed in pieces that end at multiples of [`BLOCK`], so what a position is computed from
 //! does not depend on what was cached; rows of a batch never see each other.
 
-use super::prefix::PrefixCache;
 use super::sampler::{sample, stream};
 use super::{
     Completion, Cost, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, StopReason,
 };
-use crate::backend::{BLOCK, Backend, SequenceId, Step};
+use crate::backend::{BLOCK, Backend, BackendError, BlockId, Step};
 use crate::model::Model;
 use crate::model::chat::Message;
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ impl Default for Limits {
 
 struct Running {
     id: RequestId,
-    sequence: SequenceId,
+    blocks: Vec<BlockId>,
     request: Request,
     stream: u64,
     /// Prompt and completion so far.
@@ -65,41 +64,43 @@ pub struct LocalEngine {
     backend: Box<dyn Backend>,
     identity: Identity,
     limits: Limits,
-    prefixes: PrefixCache,
+    free: Vec<BlockId>,
     waiting: VecDeque<(RequestId, Request, Instant)>,
     running: Vec<Running>,
     next_id: u64,
-    next_sequence: u64,
     decoded: u64,
 }
 
 impl LocalEngine {
     /// An engine over `backend`, which holds the weights of `model`; `name` is what the trace calls it.
-    pub fn new(name: String, model: Model, backend: Box<dyn Backend>, limits: Limits) -> Self {
+    ///
+    /// # Errors
+    /// The memory for keys and values cannot be had.
+    pub fn new(
+        name: String,
+        model: Model,
+        mut backend: Box<dyn Backend>,
+        limits: Limits,
+    ) -> Result<Self, BackendError> {
         let identity = Identity {
             model: name,
             model_sha256: model.sha256.clone(),
             template_sha256: model.template.sha256().to_owned(),
             backend: backend.name().to_owned(),
         };
-        let prefixes = PrefixCache::new(limits.prefix_bytes, backend.bytes_per_position());
-        Self {
+        let blocks = limits.prefix_bytes / backend.block_bytes();
+        backend.reserve(blocks)?;
+        Ok(Self {
             model,
             backend,
             identity,
             limits,
-            prefixes,
+            free: (0..blocks as u32).map(BlockId).collect(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             next_id: 0,
-            next_sequence: 0,
             decoded: 0,
-        }
-    }
-
-    fn new_sequence(&mut self) -> SequenceId {
-        self.next_sequence += 1;
-        SequenceId(self.next_sequence)
+        })
     }
 
     /// Moves waiting requests into the batch; one that cannot run at all is finished here.
@@ -124,20 +125,13 @@ impl LocalEngine {
                 });
                 continue;
             }
-            let sequence = self.new_sequence();
-            let mut cached = 0;
-            if let Some((holder, positions)) = self.prefixes.longest(&request.prompt.tokens) {
-                match self.backend.fork(holder, sequence) {
-                    Ok(()) => cached = positions,
-                    Err(error) => {
-                        finished.push(Finished {
-                            id,
-                            result: Err(error.into()),
-                        });
-                        continue;
-                    }
-                }
+            let cached = 0;
+            let needed = (prompt + new).div_ceil(BLOCK);
+            if self.free.len() < needed {
+                self.waiting.push_front((id, request, submitted));
+                break;
             }
+            let blocks = self.free.split_off(self.free.len() - needed);
             let started = Instant::now();
             let cost = Cost {
                 cached_tokens: cached,
@@ -146,7 +140,7 @@ impl LocalEngine {
             };
             self.running.push(Running {
                 id,
-                sequence,
+                blocks,
                 stream: stream(&request.row, request.call),
                 tokens: request.prompt.tokens.clone(),
                 request,
@@ -156,23 +150,6 @@ impl LocalEngine {
                 started,
                 first_token: None,
             });
-        }
-    }
-
-    /// Keeps the prefix that `running[index]` has just completed, when it ends on a block of the prompt.
-    fn keep_prefix(&mut self, index: usize) {
-        let row = &self.running[index];
-        let end = row.computed;
-        if !end.is_multiple_of(BLOCK) || end > row.prompt_len() || self.prefixes.holds(&row.tokens[..end]) {
-            return;
-        }
-        let (sequence, prefix) = (row.sequence, row.tokens[..end].to_vec());
-        let holder = self.new_sequence();
-        // A prefix that cannot be kept costs time later, never a result.
-        if self.backend.fork(sequence, holder).is_ok() {
-            for out in self.prefixes.insert(&prefix, holder) {
-                self.backend.release(out);
-            }
         }
     }
 
@@ -220,7 +197,7 @@ impl LocalEngine {
 
     fn drop_running(&mut self, index: usize) -> RequestId {
         let row = self.running.remove(index);
-        self.backend.release(row.sequence);
+        self.free.extend(row.blocks);
         row.id
     }
 }
@@ -262,10 +239,10 @@ impl Engine for LocalEngine {
             .running
             .iter()
             .map(|row| Step {
-                sequence: row.sequence,
                 tokens: &row.tokens[row.computed..row.next_end()],
                 start: row.computed,
-                blocks: &[],
+                blocks: &row.blocks,
+                logits: usize::from(row.next_end() == row.tokens.len()),
             })
             .collect();
         let logits = match self.backend.forward(&batch) {
@@ -291,7 +268,6 @@ impl Engine for LocalEngine {
             let row = &mut self.running[index];
             row.computed = row.next_end();
             let complete = row.computed == row.tokens.len();
-            self.keep_prefix(index);
             if let Some(result) = complete.then(|| self.advance(index, logits)).flatten() {
                 let id = self.drop_running(index);
                 finished.push(Finished { id, result });

@@ -4,7 +4,6 @@
 //! an engine and steps it; rows wait for their completions as plain state machines.
 
 pub mod local;
-pub mod prefix;
 pub mod sampler;
 pub mod scripted;
 

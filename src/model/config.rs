@@ -3,14 +3,17 @@
 //! Not the weights: a backend reads those by the names given here.
 
 use super::ModelError;
-use super::gguf::Gguf;
+use super::gguf::{BlockType, Gguf};
+
+/// The tensor that holds the divisors of the rotary frequencies in a GGUF file.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 /// The two families that backends compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// Qwen2: biases on q, k and v; rotary pairs `(i, i + head_dim / 2)`.
+    /// Qwen2: biases on q, k and v.
     Qwen2,
-    /// Llama: no biases; GGUF permutes q and k, so that rotary pairs are `(2i, 2i + 1)`.
+    /// Llama: no biases.
     Llama,
 }
 
@@ -51,8 +54,9 @@ pub struct Config {
     pub rms_eps: f32,
     /// Whether the output projection is the embedding table.
     pub tied: bool,
-    /// Whether the file has `rope_freqs.weight`, divisors of the rotary frequencies (Llama 3).
-    pub rope_factors: bool,
+    /// Divisors of the rotary frequencies, `head_dim / 2` of them; all 1 but for Llama 3. Rotary pairs are the
+    /// dimensions `(i, i + head_dim / 2)` of a head.
+    pub rope_factors: Vec<f32>,
 }
 
 impl Config {
@@ -162,9 +166,12 @@ impl Config {
             rope_theta: positive("rope.freq_base", Some(10_000.0))?,
             rms_eps: positive("attention.layer_norm_rms_epsilon", None)?,
             tied: !gguf.tensors().contains_key("output.weight"),
-            rope_factors: gguf.tensors().contains_key("rope_freqs.weight"),
+            rope_factors: vec![1.0; head_dim / 2],
         };
-        for (name, shape) in config.shapes() {
+        let factors = gguf.tensors().contains_key(ROPE_FACTORS);
+        let mut shapes = config.shapes();
+        shapes.extend(factors.then(|| (ROPE_FACTORS.to_owned(), vec![head_dim / 2])));
+        for (name, shape) in shapes {
             let found = gguf.tensors().get(&name).map(|entry| &entry.shape);
             if found != Some(&shape) {
                 return Err(ModelError::Malformed {
@@ -175,7 +182,35 @@ impl Config {
                 });
             }
         }
-        Ok(config)
+        match factors {
+            true => config.with_factors(gguf),
+            false => Ok(config),
+        }
+    }
+
+    /// Reads the divisors of the rotary frequencies, whose shape was checked.
+    fn with_factors(mut self, gguf: &Gguf) -> Result<Self, ModelError> {
+        let block = gguf.tensors().get(ROPE_FACTORS).map(|entry| entry.block);
+        let bytes = gguf.read(ROPE_FACTORS)?;
+        let numbers = bytes
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+        self.rope_factors = numbers.collect();
+        let good = |x: &f32| x.is_finite() && *x > 0.0;
+        if block != Some(BlockType::F32) || !self.rope_factors.iter().all(good) {
+            return Err(ModelError::Unsupported {
+                file: gguf.path().into(),
+                place: format!("tensor {ROPE_FACTORS}"),
+                expected: "positive numbers, stored as F32".into(),
+                found: "others".into(),
+            });
+        }
+        Ok(self)
+    }
+
+    /// Numbers of keys and values, over all layers, per position.
+    pub fn numbers_per_position(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.head_dim
     }
 
     /// Every tensor that the computation reads, with its shape, slowest dimension first.
@@ -191,9 +226,6 @@ impl Config {
         ];
         if !self.tied {
             shapes.push(("output.weight".to_owned(), vec![self.vocab, hidden]));
-        }
-        if self.rope_factors {
-            shapes.push(("rope_freqs.weight".to_owned(), vec![self.head_dim / 2]));
         }
         for layer in 0..self.layers {
             let mut add = |name: &str, shape: Vec<usize>| shapes.push((format!("blk.{layer}.{name}"), shape));

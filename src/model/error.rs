@@ -19,7 +19,7 @@ pub enum ModelError {
         source: std::io::Error,
     },
     /// The bytes are not a well-formed GGUF file.
-    #[error("{file}: malformed GGUF at {place}: expected {expected}, found {found}", file = file.display())]
+    #[error("{file}: malformed at {place}: expected {expected}, found {found}", file = file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
@@ -41,6 +41,12 @@ pub enum ModelError {
         expected: String,
         /// What was found.
         found: String,
+    },
+    /// A storage format that nothing here computes with.
+    #[error("nothing here decodes tensors of the format {block}")]
+    NoDecoder {
+        /// ggml's name of it.
+        block: &'static str,
     },
     /// The tokenizer cannot be built from the file's tables.
     #[error("{file}: tokenizer: {reason}", file = file.display())]

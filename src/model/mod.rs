@@ -11,6 +11,7 @@ pub mod gguf;
 pub mod manifest;
 pub mod template;
 pub mod tokenizer;
+pub mod weights;
 
 mod error;
 mod open;

@@ -2,7 +2,7 @@
 //!
 //! Not where the file came from (that is `manifest`, `cache` and `fetch`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ModelError;
 use super::cache::{Cache, sha256};
@@ -12,6 +12,7 @@ use super::encode::{Encoded, encode_chat};
 use super::gguf::Gguf;
 use super::template::Template;
 use super::tokenizer::Tokenizer;
+use super::weights::Weights;
 
 /// A model: configuration, tokenizer, chat template, and the file that holds the weights.
 #[derive(Debug)]
@@ -22,8 +23,14 @@ pub struct Model {
     pub tokenizer: Tokenizer,
     /// Messages to text.
     pub template: Template,
-    /// The file; backends read weights from it.
-    pub gguf: Gguf,
+    /// The tensors; backends read them.
+    pub weights: Weights,
+    /// The file.
+    pub path: PathBuf,
+    /// The model's own name for itself, or the file's.
+    pub title: String,
+    /// The licence that the file states, if it does.
+    pub licence: Option<String>,
     /// SHA-256 of the file, lower-case hexadecimal.
     pub sha256: String,
 }
@@ -43,21 +50,17 @@ impl Model {
             Ok(cache) => cache.sha256(path)?,
             Err(_) => sha256(path, |_| ())?,
         };
+        let stated = |key| gguf.text(key).ok().flatten().map(str::to_owned);
         Ok(Self {
-            config,
             tokenizer,
             template,
-            gguf,
+            path: path.into(),
+            title: stated("general.name").unwrap_or_else(|| path.display().to_string()),
+            licence: stated("general.license"),
             sha256,
+            weights: Weights::from_gguf(gguf, &config),
+            config,
         })
-    }
-
-    /// The model's own name for itself, or the file's.
-    pub fn name(&self) -> String {
-        match self.gguf.text("general.name") {
-            Ok(Some(name)) => name.to_owned(),
-            _ => self.gguf.path().display().to_string(),
-        }
     }
 
     /// Ids that end a turn, ascending, never empty.

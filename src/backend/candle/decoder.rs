@@ -1,6 +1,6 @@
 //! The decoder of both families on candle's operations, in float32 around quantised products.
 //!
-//! Not a general model library: Qwen2 and Llama as GGUF stores them. Source: the papers' equations, checked against
+//! Not a general model library: Qwen2 and Llama. Source: the papers' equations, checked against
 //! the reference logits and against candle-transformers' own models.
 
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{Device, Module, Tensor};
 use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
-use candle_nn::rotary_emb::{rope, rope_i};
+use candle_nn::rotary_emb::rope;
 
 use super::Products;
 use super::source::Source;
 use crate::backend::BackendError;
 use crate::model::Model;
-use crate::model::config::{Architecture, Config};
+use crate::model::config::Config;
 
-/// Keys and values of one sequence, per layer, each `(1, kv_heads, positions, head_dim)`. Tensors are shared
-/// handles and are replaced, never written: a clone costs nothing and stays as it is.
+/// Keys and values of some positions, per layer, each `(1, kv_heads, positions, head_dim)`. Tensors are shared
+/// handles and are replaced, never written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KvCache {
     layers: Vec<(Tensor, Tensor)>,
@@ -25,6 +25,47 @@ pub(super) struct KvCache {
 }
 
 impl KvCache {
+    /// The first `positions` positions of consecutive parts.
+    pub(super) fn join<'a>(
+        parts: impl Iterator<Item = &'a Self>,
+        positions: usize,
+    ) -> Result<Self, BackendError> {
+        let parts: Vec<&Self> = parts.collect();
+        let found: usize = parts.iter().map(|part| part.positions).sum();
+        if found < positions {
+            return Err(BackendError::Step {
+                what: "start",
+                expected: found,
+                found: positions,
+            });
+        }
+        let cat = |layer: usize, side: fn(&(Tensor, Tensor)) -> &Tensor| {
+            let tensors: Vec<&Tensor> = parts.iter().map(|part| side(&part.layers[layer])).collect();
+            Tensor::cat(&tensors, 2)?.narrow(2, 0, positions)
+        };
+        let layers = parts.first().map_or(0, |part| part.layers.len());
+        let layers = (0..layers).map(|layer| Ok((cat(layer, |kv| &kv.0)?, cat(layer, |kv| &kv.1)?)));
+        Ok(Self {
+            layers: layers.collect::<Result<_, _>>().map_err(failed("join"))?,
+            positions,
+        })
+    }
+
+    /// A copy of the positions from `first` on.
+    pub(super) fn from(&self, first: usize) -> Result<Self, BackendError> {
+        let positions = self.positions - first;
+        // A copy, since a view would keep all of the tensor alive.
+        let cut = |tensor: &Tensor| tensor.narrow(2, first, positions)?.force_contiguous();
+        let layers = self
+            .layers
+            .iter()
+            .map(|(key, value)| Ok((cut(key)?, cut(value)?)));
+        Ok(Self {
+            layers: layers.collect::<Result<_, _>>().map_err(failed("cut"))?,
+            positions,
+        })
+    }
+
     /// Positions held.
     pub(super) fn positions(&self) -> usize {
         self.positions
@@ -99,18 +140,11 @@ impl Decoder {
             true => embedding.clone(),
             false => Arc::new(source.tensor("output.weight")?),
         };
-        let factors = match config.rope_factors {
-            true => source
-                .vector("rope_freqs.weight")?
-                .to_vec1()
-                .map_err(failed("rope_freqs"))?,
-            false => vec![1.0; config.head_dim / 2],
-        };
         let frequency = |(pair, factor): (usize, &f32)| {
             1.0 / config.rope_theta.powf(2.0 * pair as f32 / config.head_dim as f32) / factor
         };
         Ok(Self {
-            frequencies: factors.iter().enumerate().map(frequency).collect(),
+            frequencies: config.rope_factors.iter().enumerate().map(frequency).collect(),
             norm: source.vector("output_norm.weight")?,
             output: source.product(output)?,
             embedding,
@@ -123,24 +157,18 @@ impl Decoder {
         &self.config
     }
 
-    /// Computes `tokens`, which follow the positions of `cache`, and extends it. Returns the logits `(vocab,)` of
-    /// the last token if `last`, else nothing. On an error `cache` must not be used any more.
+    /// Computes `tokens`, which follow the positions of `cache`, and extends it. Returns the logits `(wanted, vocab)`
+    /// of the last `wanted` tokens. On an error `cache` must not be used any more.
     pub(super) fn forward(
         &self,
         tokens: &[u32],
         cache: &mut KvCache,
-        last: bool,
+        wanted: usize,
     ) -> Result<Vec<f32>, BackendError> {
-        if let Some(id) = tokens.iter().find(|&&id| id as usize >= self.config.vocab) {
-            return Err(BackendError::Compute {
-                op: "embedding",
-                reason: format!("token id {id}, but the vocabulary has {}", self.config.vocab),
-            });
-        }
-        self.compute(tokens, cache, last).map_err(failed("forward"))
+        self.compute(tokens, cache, wanted).map_err(failed("forward"))
     }
 
-    fn compute(&self, tokens: &[u32], cache: &mut KvCache, last: bool) -> candle_core::Result<Vec<f32>> {
+    fn compute(&self, tokens: &[u32], cache: &mut KvCache, wanted: usize) -> candle_core::Result<Vec<f32>> {
         let (count, start) = (tokens.len(), cache.positions);
         let eps = self.config.rms_eps;
         let (cos, sin) = self.rotation(start, count)?;
@@ -161,10 +189,14 @@ impl Decoder {
             x = (x + layer.down.forward(&gated)?)?;
         }
         cache.positions += count;
-        if !last {
+        if wanted == 0 {
             return Ok(Vec::new());
         }
-        let x = rms_norm(&x.narrow(1, count - 1, 1)?.contiguous()?, &self.norm, eps)?;
+        let x = rms_norm(
+            &x.narrow(1, count - wanted, wanted)?.contiguous()?,
+            &self.norm,
+            eps,
+        )?;
         self.output.forward(&x)?.flatten_all()?.to_vec1()
     }
 
@@ -182,12 +214,8 @@ impl Decoder {
         let (heads, kv_heads, dim) = (self.config.heads, self.config.kv_heads, self.config.head_dim);
         let count = x.dim(1)?;
         let split = |x: Tensor, heads| x.reshape((1, count, heads, dim))?.transpose(1, 2)?.contiguous();
-        let rotate = match self.config.architecture {
-            Architecture::Qwen2 => rope,
-            Architecture::Llama => rope_i,
-        };
-        let query = rotate(&split(layer.query.forward(x)?, heads)?, cos, sin)?;
-        let key = rotate(&split(layer.key.forward(x)?, kv_heads)?, cos, sin)?;
+        let query = rope(&split(layer.query.forward(x)?, heads)?, cos, sin)?;
+        let key = rope(&split(layer.key.forward(x)?, kv_heads)?, cos, sin)?;
         let value = split(layer.value.forward(x)?, kv_heads)?;
         let (key, value) = match held {
             Some((old_key, old_value)) => (

@@ -12,7 +12,7 @@ use super::Products;
 use super::decoder::{Linear, failed};
 use crate::backend::BackendError;
 use crate::model::Model;
-use crate::model::gguf::BlockType;
+use crate::model::weights::{BlockType, Stored};
 
 /// Where tensors are read from, and how products are to be computed.
 pub(super) struct Source<'a> {
@@ -22,18 +22,31 @@ pub(super) struct Source<'a> {
 
 impl Source<'_> {
     pub(super) fn tensor(&self, name: &str) -> Result<QTensor, BackendError> {
-        let gguf = &self.model.gguf;
         let refused = |reason: String| BackendError::Load {
-            file: gguf.path().display().to_string(),
+            file: self.model.path.display().to_string(),
             reason: format!("{name}: {reason}"),
         };
-        let bytes = gguf.read(name).map_err(|error| refused(error.to_string()))?;
-        let entry = gguf
-            .tensors()
-            .get(name)
-            .ok_or_else(|| refused("not in the file".into()))?;
-        QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, candle_type(entry.block))
-            .and_then(|storage| QTensor::new(storage, entry.shape.clone()))
+        let entry = self.model.weights.get(name);
+        let shape = entry.map(|entry| entry.shape.clone());
+        let shape = shape.ok_or_else(|| refused("not in the model".into()))?;
+        let tensor = self
+            .model
+            .weights
+            .read(name)
+            .map_err(|error| refused(error.to_string()))?;
+        let (bytes, kind) = match tensor {
+            Stored::Blocks { block, bytes, .. } => (bytes, candle_type(block)),
+            // Candle has no products with such weights.
+            other => {
+                let numbers = other.decode().map_err(|error| refused(error.to_string()))?;
+                (
+                    numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                    GgmlDType::F32,
+                )
+            }
+        };
+        QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, kind)
+            .and_then(|storage| QTensor::new(storage, shape))
             .map_err(|error| refused(error.to_string()))
     }
 
@@ -54,7 +67,7 @@ impl Source<'_> {
     pub(super) fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
         let weight = self.tensor(&format!("{stem}.weight"))?;
         let bias = format!("{stem}.bias");
-        let bias = self.model.gguf.tensors().contains_key(&bias).then_some(bias);
+        let bias = self.model.weights.get(&bias).map(|_| bias);
         Ok(Linear {
             weight: self.product(Arc::new(weight))?,
             bias: bias.map(|name| self.vector(&name)).transpose()?,

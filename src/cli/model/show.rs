@@ -13,25 +13,21 @@ pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
     let model = Model::open(&path)?;
     let config = &model.config;
     let known = known_as(&model.sha256)?;
-    let weights: u64 = model
-        .gguf
-        .tensors()
-        .values()
-        .map(|tensor| tensor.bytes as u64)
-        .sum();
-    let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for tensor in model.gguf.tensors().values() {
-        match kinds.iter_mut().find(|(kind, _)| *kind == tensor.block.name()) {
+    let weights: u64 = model.weights.entries().map(|(_, entry)| entry.bytes).sum();
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for (_, entry) in model.weights.entries() {
+        let name = entry.storage.name();
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
             Some((_, count)) => *count += 1,
-            None => kinds.push((tensor.block.name(), 1)),
+            None => kinds.push((name, 1)),
         }
     }
     let kinds: Vec<String> = kinds
         .iter()
         .map(|(kind, count)| format!("{count} {kind}"))
         .collect();
-    let position = 2 * config.layers * config.kv_heads * config.head_dim * size_of::<f32>();
-    let licence = match (&known, model.gguf.text("general.license")?) {
+    let position = config.numbers_per_position() * size_of::<f32>();
+    let licence = match (&known, &model.licence) {
         (Some(manifest), _) => format!("{} ({})", manifest.licence, manifest.upstream),
         (None, Some(stated)) => format!("{stated} (says the file)"),
         (None, None) => "not stated".into(),
@@ -41,7 +37,7 @@ pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
     let eos: Vec<String> = model.eos().iter().map(u32::to_string).collect();
     let mut out = std::io::stdout().lock();
     for (label, text) in [
-        ("name", format!("{name} ({})", model.name())),
+        ("name", format!("{name} ({})", model.title)),
         ("file", path.display().to_string()),
         ("from", source),
         ("sha256", model.sha256.clone()),
@@ -69,7 +65,7 @@ pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
         ),
         (
             "tensors",
-            format!("{} ({})", model.gguf.tensors().len(), kinds.join(", ")),
+            format!("{} ({})", model.weights.entries().count(), kinds.join(", ")),
         ),
         ("weights", megabytes(weights)),
         (

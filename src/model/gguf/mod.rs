@@ -3,7 +3,6 @@
 //! Not a model: nothing here knows what a key or a tensor means. Source: the GGUF specification, versions 2 and 3,
 //! little-endian. A file is untrusted: every count and offset is checked against the file's size before it is used.
 
-mod block;
 mod cursor;
 mod parse;
 mod value;
@@ -14,7 +13,7 @@ use std::io::BufReader;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use block::BlockType;
+pub use super::weights::BlockType;
 pub use parse::Header;
 pub use value::Value;
 
