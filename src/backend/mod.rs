@@ -3,6 +3,7 @@
 //! Not scheduling, caching policy or sampling (that is `engine`): a backend computes what it is told.
 
 pub mod candle;
+pub mod cpu;
 
 /// A block of the KV cache: room for the keys and values of `BLOCK` positions. Blocks that are full may be shared by
 /// sequences with the same beginning; the others have one owner.

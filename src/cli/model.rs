@@ -14,8 +14,8 @@ use comfy_table::presets::NOTHING;
 
 pub use bar::Bar;
 
-use crate::backend::candle::{CandleBackend, Products};
-use crate::backend::{BLOCK, Backend, BlockId, Step};
+use super::open::BackendArgs;
+use crate::backend::{BLOCK, BlockId, Step};
 use crate::model::cache::{Cache, sha256};
 use crate::model::fetch::Progress;
 use crate::model::manifest::{self, Manifest};
@@ -67,6 +67,8 @@ enum ModelCommand {
         /// As JSON
         #[arg(long, env = "VERIHARNESS_JSON")]
         json: bool,
+        #[command(flatten)]
+        backend: BackendArgs,
     },
 }
 
@@ -85,7 +87,8 @@ pub fn run(args: ModelArgs) -> anyhow::Result<u8> {
             tokens,
             top,
             json,
-        } => logits(&model, &tokens, top, json),
+            backend,
+        } => logits(&model, &tokens, top, json, &backend),
     }
 }
 
@@ -162,10 +165,10 @@ fn verify(spec: &str) -> anyhow::Result<u8> {
     Ok(1)
 }
 
-fn logits(spec: &str, tokens: &[u32], top: usize, json: bool) -> anyhow::Result<u8> {
+fn logits(spec: &str, tokens: &[u32], top: usize, json: bool, backend: &BackendArgs) -> anyhow::Result<u8> {
     ensure!(top > 0, "--top must be at least 1");
     let located = model::obtain(spec, &mut Bar::default())?;
-    let mut backend = CandleBackend::load(&Model::open(&located.path)?, Products::Quantized)?;
+    let mut backend = backend.load(&Model::open(&located.path)?)?;
     let blocks: Vec<BlockId> = (0u32..).map(BlockId).take(tokens.len().div_ceil(BLOCK)).collect();
     backend.reserve(blocks.len())?;
     let step = Step {

@@ -4,12 +4,85 @@
 
 use super::model::Bar;
 use crate::backend::candle::{CandleBackend, Products};
+use crate::backend::cpu::{Arithmetic, CpuBackend, Isa, Options};
+use crate::backend::{Backend, BackendError};
 use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
 use crate::engine::scripted::ScriptedEngine;
 use crate::model::cache::Cache;
 use crate::model::{self, Model, ModelError, manifest};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
 use std::path::Path;
+
+/// Flags of everything that computes with a model.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BackendArgs {
+    /// What computes: `cpu`, this program's own kernels, or `candle`, the reference
+    #[arg(long, env = "VERIHARNESS_BACKEND", value_enum, default_value_t = BackendName::Cpu)]
+    backend: BackendName,
+    /// Keep activations in float32: slower, nearer to the reference; part of a run's identity
+    #[arg(long, env = "VERIHARNESS_EXACT")]
+    exact: bool,
+    /// Threads that compute; 0: one per core. Never changes a result
+    #[arg(long, env = "VERIHARNESS_THREADS", value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// Instructions of the cpu backend: plain, avx2, avx512; the best there are if not given. Never changes a result
+    #[arg(long, env = "VERIHARNESS_ISA", value_name = "NAME", hide = true)]
+    isa: Option<String>,
+}
+
+/// What can compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum BackendName {
+    #[default]
+    Cpu,
+    Candle,
+}
+
+impl BackendArgs {
+    /// What distinguishes runs with these flags from runs with the default ones.
+    pub fn label(&self) -> Vec<String> {
+        let candle = (self.backend == BackendName::Candle).then(|| "candle".to_owned());
+        let exact = self.exact.then(|| "exact".to_owned());
+        candle.into_iter().chain(exact).collect()
+    }
+
+    /// Loads the weights of a model.
+    ///
+    /// # Errors
+    /// The files became unreadable, or hold what the backend does not compute with.
+    pub fn load(&self, model: &Model) -> anyhow::Result<Box<dyn Backend>> {
+        let isa = match &self.isa {
+            None => Isa::best(),
+            Some(name) => Isa::named(name).with_context(|| {
+                let have: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
+                format!("--isa: this processor has {}, found {name}", have.join(", "))
+            })?,
+        };
+        let arithmetic = match self.exact {
+            true => Arithmetic::Exact,
+            false => Arithmetic::Fast,
+        };
+        let loaded: Result<Box<dyn Backend>, BackendError> = match (self.backend, self.exact) {
+            (BackendName::Cpu, _) => {
+                let options = Options {
+                    arithmetic,
+                    threads: self.threads,
+                    isa,
+                };
+                CpuBackend::load(model, options).map(|b| Box::new(b) as _)
+            }
+            (BackendName::Candle, true) => {
+                CandleBackend::load(model, Products::Float32).map(|b| Box::new(b) as _)
+            }
+            (BackendName::Candle, false) => {
+                CandleBackend::load(model, Products::Quantized).map(|b| Box::new(b) as _)
+            }
+        };
+        Ok(loaded?)
+    }
+}
 
 /// An engine and where its weights came from.
 pub struct Opened {
@@ -23,7 +96,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// When no source has it, or it is not a model that this program runs.
-pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
+pub fn engine(spec: &str, backend: &BackendArgs, batch: usize) -> anyhow::Result<Opened> {
     if let Some(file) = spec.strip_prefix("scripted:") {
         let engine = Box::new(ScriptedEngine::open(Path::new(file))?);
         return Ok(Opened {
@@ -47,7 +120,7 @@ pub fn engine(spec: &str, batch: usize) -> anyhow::Result<Opened> {
             model.sha256
         );
     }
-    let backend = Box::new(CandleBackend::load(&model, Products::Quantized)?);
+    let backend = backend.load(&model)?;
     let limits = Limits {
         batch,
         ..Limits::default()

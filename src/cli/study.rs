@@ -61,6 +61,8 @@ pub struct StudyArgs {
     /// Folder of runs
     #[arg(long, env = "VERIHARNESS_RUNS", default_value = "runs", value_name = "DIR")]
     runs: PathBuf,
+    #[command(flatten)]
+    backend: open::BackendArgs,
 }
 
 /// Runs the study.
@@ -81,12 +83,14 @@ pub fn run(args: StudyArgs) -> anyhow::Result<u8> {
         limit: args.limit,
     };
     let rows = plan.select(&selection)?;
-    let dir = args.runs.join(run_name(&plan.study, &args.set));
+    let dir = args
+        .runs
+        .join(run_name(&plan.study, &args.backend.label(), &args.set));
     if args.dry_run {
         return dry_run(&plan, &rows, &dir);
     }
 
-    let mut opened = open::engine(&plan.study.model, args.concurrency)?;
+    let mut opened = open::engine(&plan.study.model, &args.backend, args.concurrency)?;
     // Only from here on is there a commit to wait for; before, a signal ends the process, and a pull resumes.
     let stop = stop_on_signal()?;
     let header = Header {
@@ -148,9 +152,13 @@ fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
 
 /// `<study>-<model>-<hash>`: the hash covers what was asked for beside the study's file, so that an edited file
 /// meets its old run and is refused, instead of silently starting another.
-fn run_name(study: &Study, overrides: &[String]) -> String {
+fn run_name(study: &Study, backend: &[String], overrides: &[String]) -> String {
     let mut hash = Sha256::new();
-    for part in [&study.name, &study.model].into_iter().chain(overrides) {
+    for part in [&study.name, &study.model]
+        .into_iter()
+        .chain(backend)
+        .chain(overrides)
+    {
         hash.update(part.as_bytes());
         hash.update([0]);
     }

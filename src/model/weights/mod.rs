@@ -7,6 +7,7 @@
 mod awq;
 mod block;
 mod decode;
+pub(crate) use decode::six_bits;
 
 pub use awq::Awq;
 pub use block::BlockType;

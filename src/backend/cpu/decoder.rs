@@ -1,0 +1,339 @@
+//! The decoder of the Llama family, which Qwen2 belongs to: tokens to logits, all rows of a batch at once.
+//!
+//! Not how an operation is computed: each has its own file. Rows never see each other but through the KV cache, and
+//! every sum runs in an order that depends on the row alone, so a row's bits do not depend on the batch.
+
+use super::attention::{Heads, Span, attend};
+use super::isa::for_each_isa;
+use super::kv::KvCache;
+use super::linear::{Context, Linear, forward, prepare};
+use super::norm::rms_norm;
+use super::pool::{Parts, Pool};
+use super::quantize::Quantized;
+use super::rope::{Rope, rotate};
+use super::silu::silu_mul;
+use crate::backend::{BLOCK, BackendError, Step};
+use crate::model::Model;
+use crate::model::config::Config;
+
+#[derive(Debug)]
+struct Layer {
+    attention_norm: Vec<f32>,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention_output: Linear,
+    feed_forward_norm: Vec<f32>,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+/// The weights of a model, packed.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    config: Config,
+    embedding: Linear,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+    /// None where the embedding table serves.
+    output: Option<Linear>,
+    rope: Rope,
+    scratch: Scratch,
+}
+
+/// Activations, kept from call to call: `(rows, width)` each.
+#[derive(Debug, Default)]
+struct Scratch {
+    residual: Vec<f32>,
+    normed: Vec<f32>,
+    query: Vec<f32>,
+    key: Vec<f32>,
+    value: Vec<f32>,
+    attended: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    /// What a block of the decoder adds to the residual.
+    change: Vec<f32>,
+    quantized: Quantized,
+}
+
+impl Decoder {
+    /// Reads and packs all weights.
+    pub(super) fn load(model: &Model, pool: &Pool) -> Result<Self, BackendError> {
+        let source = Source { model, pool };
+        let config = model.config.clone();
+        let layers = (0..config.layers).map(|index| {
+            let name = |suffix: &str| format!("blk.{index}.{suffix}");
+            Ok(Layer {
+                attention_norm: source.vector(&name("attn_norm.weight"))?,
+                query: source.linear(&name("attn_q"))?,
+                key: source.linear(&name("attn_k"))?,
+                value: source.linear(&name("attn_v"))?,
+                attention_output: source.linear(&name("attn_output"))?,
+                feed_forward_norm: source.vector(&name("ffn_norm.weight"))?,
+                gate: source.linear(&name("ffn_gate"))?,
+                up: source.linear(&name("ffn_up"))?,
+                down: source.linear(&name("ffn_down"))?,
+            })
+        });
+        Ok(Self {
+            layers: layers.collect::<Result<_, BackendError>>()?,
+            embedding: source.linear("token_embd")?,
+            norm: source.vector("output_norm.weight")?,
+            output: match config.tied {
+                true => None,
+                false => Some(source.linear("output")?),
+            },
+            rope: Rope::new(&config),
+            scratch: Scratch::default(),
+            config,
+        })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of the weights in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let layer = |l: &Layer| {
+            let linears = [
+                &l.query,
+                &l.key,
+                &l.value,
+                &l.attention_output,
+                &l.gate,
+                &l.up,
+                &l.down,
+            ];
+            linears.iter().map(|linear| linear.bytes()).sum::<usize>()
+        };
+        let ends = self.embedding.bytes() + self.output.as_ref().map_or(0, Linear::bytes);
+        ends + self.layers.iter().map(layer).sum::<usize>()
+    }
+
+    /// Computes the steps of a batch, which were checked; see [`crate::backend::Backend::forward`].
+    pub(super) fn forward(
+        &mut self,
+        context: Context<'_>,
+        cache: &mut KvCache,
+        batch: &[Step<'_>],
+    ) -> Vec<Vec<f32>> {
+        let Self {
+            config,
+            embedding,
+            layers,
+            norm,
+            output,
+            rope,
+            scratch: s,
+        } = self;
+        let (hidden, eps) = (config.hidden, config.rms_eps);
+        let heads = Heads {
+            query: config.heads,
+            kv: config.kv_heads,
+            dim: config.head_dim,
+        };
+        let (spans, positions) = layout(batch);
+        let rows = positions.len();
+        rope.extend(
+            batch
+                .iter()
+                .map(|step| step.start + step.tokens.len())
+                .max()
+                .unwrap_or(0),
+        );
+        s.resize(config, rows);
+        let tokens = batch.iter().flat_map(|step| step.tokens);
+        for (token, row) in tokens.zip(s.residual.chunks_exact_mut(hidden)) {
+            embedding.row(*token as usize, row);
+        }
+        for (index, layer) in layers.iter().enumerate() {
+            by_rows(context, hidden, &s.residual, &mut s.normed, |x, out| {
+                rms_norm(context.isa, x, &layer.attention_norm, eps, out);
+            });
+            let input = prepare(context, &s.normed, hidden, &mut s.quantized);
+            forward(
+                context,
+                &input,
+                &mut [
+                    (&layer.query, &mut s.query),
+                    (&layer.key, &mut s.key),
+                    (&layer.value, &mut s.value),
+                ],
+            );
+            place(context, heads, rope, &positions, s, (cache, index));
+            attend(
+                context.isa,
+                context.pool,
+                heads,
+                &s.query,
+                (cache, index),
+                &spans,
+                &mut s.attended,
+            );
+            let width = heads.query * heads.dim;
+            let input = prepare(context, &s.attended, width, &mut s.quantized);
+            forward(context, &input, &mut [(&layer.attention_output, &mut s.change)]);
+            add(context.isa, &mut s.residual, &s.change);
+
+            by_rows(context, hidden, &s.residual, &mut s.normed, |x, out| {
+                rms_norm(context.isa, x, &layer.feed_forward_norm, eps, out);
+            });
+            let input = prepare(context, &s.normed, hidden, &mut s.quantized);
+            forward(
+                context,
+                &input,
+                &mut [(&layer.gate, &mut s.gate), (&layer.up, &mut s.up)],
+            );
+            by_rows(context, config.feed_forward, &s.up, &mut s.gate, |up, gate| {
+                silu_mul(context.isa, gate, up);
+            });
+            let input = prepare(context, &s.gate, config.feed_forward, &mut s.quantized);
+            forward(context, &input, &mut [(&layer.down, &mut s.change)]);
+            add(context.isa, &mut s.residual, &s.change);
+        }
+        // Only the rows whose logits are wanted go through the output layer, the largest of all.
+        let mut last = Vec::new();
+        for (step, span) in batch.iter().zip(&spans) {
+            let end = (span.row + span.count) * hidden;
+            last.extend_from_slice(&s.residual[end - step.logits * hidden..end]);
+        }
+        let mut normed = vec![0.0; last.len()];
+        rms_norm(context.isa, &last, norm, eps, &mut normed);
+        let output = output.as_ref().unwrap_or(embedding);
+        let mut logits = vec![0.0; last.len() / hidden * config.vocab];
+        let input = prepare(context, &normed, hidden, &mut s.quantized);
+        forward(context, &input, &mut [(output, &mut logits)]);
+        let mut rest = logits.as_slice();
+        let mut split = |step: &Step<'_>| {
+            let (mine, others) = rest.split_at(step.logits * config.vocab);
+            rest = others;
+            mine.to_vec()
+        };
+        batch.iter().map(&mut split).collect()
+    }
+}
+
+/// Where the steps' rows lie in the batch, and for each row its position and the block that holds it.
+fn layout<'a>(batch: &[Step<'a>]) -> (Vec<Span<'a>>, Vec<(usize, crate::backend::BlockId)>) {
+    let (mut spans, mut positions) = (Vec::new(), Vec::new());
+    for step in batch {
+        spans.push(Span {
+            row: positions.len(),
+            count: step.tokens.len(),
+            start: step.start,
+            blocks: step.blocks,
+        });
+        let new = step.start..step.start + step.tokens.len();
+        positions.extend(new.map(|position| (position, step.blocks[position / BLOCK])));
+    }
+    (spans, positions)
+}
+
+/// Turns queries and keys to their positions, scales the queries, and stores keys and values.
+fn place(
+    context: Context<'_>,
+    heads: Heads,
+    rope: &Rope,
+    positions: &[(usize, crate::backend::BlockId)],
+    s: &mut Scratch,
+    (cache, layer): (&mut KvCache, usize),
+) {
+    let scale = 1.0 / (heads.dim as f32).sqrt();
+    let (wide, narrow) = (heads.query * heads.dim, heads.kv * heads.dim);
+    let rows = s
+        .query
+        .chunks_exact_mut(wide)
+        .zip(s.key.chunks_exact_mut(narrow))
+        .zip(s.value.chunks_exact(narrow));
+    for (((query, key), value), (position, block)) in rows.zip(positions) {
+        let (cos, sin) = rope.at(*position);
+        rotate(context.isa, query, cos, sin, scale);
+        rotate(context.isa, key, cos, sin, 1.0);
+        cache.write(*block, layer, position % BLOCK, key, value);
+    }
+}
+
+/// Runs an operation on the rows of `x` and `out`, both `(rows, width)`, in parallel.
+fn by_rows(
+    context: Context<'_>,
+    width: usize,
+    x: &[f32],
+    out: &mut [f32],
+    operation: impl Fn(&[f32], &mut [f32]) + Send + Sync,
+) {
+    let parts = Parts::of(out);
+    context.pool.each(x.len() / width, |row| {
+        // SAFETY: each row belongs to one task.
+        let out = unsafe { parts.part(row * width, width) };
+        operation(&x[row * width..][..width], out);
+    });
+}
+
+for_each_isa! {
+    /// Adds `change` to `x`.
+    fn add(x: &mut [f32], change: &[f32]) {
+        for (x, change) in x.iter_mut().zip(change) {
+            *x += change;
+        }
+    }
+}
+
+impl Scratch {
+    fn resize(&mut self, config: &Config, rows: usize) {
+        let (wide, narrow) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        for (buffer, width) in [
+            (&mut self.residual, config.hidden),
+            (&mut self.normed, config.hidden),
+            (&mut self.query, wide),
+            (&mut self.key, narrow),
+            (&mut self.value, narrow),
+            (&mut self.attended, wide),
+            (&mut self.gate, config.feed_forward),
+            (&mut self.up, config.feed_forward),
+            (&mut self.change, config.hidden),
+        ] {
+            buffer.resize(rows * width, 0.0);
+        }
+    }
+}
+
+/// Where weights are read from.
+struct Source<'a> {
+    model: &'a Model,
+    pool: &'a Pool,
+}
+
+impl Source<'_> {
+    fn refused(&self, name: &str, reason: &dyn std::fmt::Display) -> BackendError {
+        BackendError::Load {
+            file: self.model.path.display().to_string(),
+            reason: format!("{name}: {reason}"),
+        }
+    }
+
+    fn vector(&self, name: &str) -> Result<Vec<f32>, BackendError> {
+        let stored = self.model.weights.read(name);
+        stored
+            .and_then(|stored| stored.decode())
+            .map_err(|error| self.refused(name, &error))
+    }
+
+    fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
+        let (weight, bias) = (format!("{stem}.weight"), format!("{stem}.bias"));
+        let bias = self
+            .model
+            .weights
+            .get(&bias)
+            .map(|_| self.vector(&bias))
+            .transpose()?;
+        let stored = self
+            .model
+            .weights
+            .read(&weight)
+            .map_err(|error| self.refused(&weight, &error))?;
+        Linear::new(&stored, bias, self.pool).map_err(|reason| self.refused(&weight, &reason))
+    }
+}
