@@ -18,7 +18,7 @@ pub enum ModelError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The bytes are not a well-formed GGUF file.
+    /// The bytes are not well formed, or files contradict each other.
     #[error("{file}: malformed at {place}: expected {expected}, found {found}", file = file.display())]
     Malformed {
         /// The file.
@@ -41,6 +41,12 @@ pub enum ModelError {
         expected: String,
         /// What was found.
         found: String,
+    },
+    /// The model has no tensor of this name.
+    #[error("the model has no tensor {name}")]
+    NoTensor {
+        /// The name.
+        name: String,
     },
     /// A storage format that nothing here computes with.
     #[error("nothing here decodes tensors of the format {block}")]
