@@ -39,17 +39,17 @@ enum ModelCommand {
     },
     /// Check a model's file against its hash, and that it opens
     Verify {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         model: String,
     },
     /// Describe a model
     Show {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         model: String,
     },
     /// Print the largest logits after some tokens
     Logits {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         #[arg(long, env = "VERIHARNESS_MODEL")]
         model: String,
         /// Token ids, separated by commas

@@ -88,8 +88,21 @@ pub enum ModelError {
         /// What is wrong with it.
         reason: String,
     },
+    /// There is something at a path, but no model.
+    #[error(
+        "{path}: expected a GGUF file, or a folder with config.json, safetensors and tokenizer.json; found {found}",
+        path = path.display()
+    )]
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
     /// No manifest has this name.
-    #[error("unknown model {name:?}: expected one of {known}, or the path of a .gguf file")]
+    #[error(
+        "unknown model {name:?}: expected one of {known}, or the path of a .gguf file or a model's folder"
+    )]
     UnknownName {
         /// The name.
         name: String,
