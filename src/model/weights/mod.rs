@@ -189,3 +189,27 @@ fn unpermute(bytes: &[u8], row: usize, head: usize) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::unpermute;
+
+    #[test]
+    fn rows_of_q_and_k_come_back_in_their_order() {
+        // Two heads of six rows of three bytes; a row's bytes are its number in Hugging Face's order. GGUF's writer
+        // takes a head as (2, 3) rows and swaps the two dimensions.
+        let (heads, head, row) = (2, 6, 3);
+        let mut gguf = Vec::new();
+        for h in 0..heads {
+            for i in 0..head / 2 {
+                for j in 0..2 {
+                    gguf.extend(vec![(h * head + j * (head / 2) + i) as u8; row]);
+                }
+            }
+        }
+        let order: Vec<u8> = gguf.iter().copied().step_by(row).collect();
+        assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        let rows: Vec<u8> = (0..(heads * head) as u8).flat_map(|n| vec![n; row]).collect();
+        assert_eq!(unpermute(&gguf, row, head), rows);
+    }
+}
