@@ -63,7 +63,7 @@ pub fn resolve_in(spec: &str, cache: &Cache) -> Result<Located, ModelError> {
     // With several files of one name, the one that the manifest knows wins: runs stay comparable.
     let best = found
         .iter()
-        .position(|(_, lock)| lock.sha256 == manifest.file.sha256)
+        .position(|(_, lock)| manifest.knows(&lock.sha256))
         .unwrap_or(0);
     if found.is_empty() {
         return Err(ModelError::Absent {
@@ -149,7 +149,7 @@ pub fn obtain_exact(name: &str, progress: &mut dyn Progress) -> Result<Located, 
             if located
                 .lock
                 .as_ref()
-                .is_some_and(|lock| lock.sha256 == manifest.file.sha256) =>
+                .is_some_and(|lock| manifest.file.is_none() || manifest.knows(&lock.sha256)) =>
         {
             Ok(located)
         }

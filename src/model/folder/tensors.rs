@@ -4,13 +4,14 @@
 //! but every file is wholly well formed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::names::Family;
 use super::{INDEX, WEIGHTS, inside};
 use crate::model::ModelError;
 use crate::model::config::Config;
 use crate::model::json::{brief, parse, read};
+use crate::model::manifest::is_plain;
 use crate::model::safetensors::{Dtype, Safetensors, TensorEntry};
 use crate::model::weights::{Awq, BlockType, Entry, Storage, Stored};
 
@@ -280,9 +281,7 @@ pub(super) fn weight_map(folder: &Path) -> Result<BTreeMap<String, String>, Mode
     }
     let Index { weight_map } = parse(&file, &read(&inside(folder, INDEX)?, MAX_INDEX)?)?;
     for name in weight_map.values() {
-        let mut parts = Path::new(name).components();
-        let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name.as_str());
-        if !plain || !name.ends_with(".safetensors") {
+        if !is_plain(name) || !name.ends_with(".safetensors") {
             let expected = "plain names of .safetensors files in the folder".into();
             return Err(bad(expected, brief(&format!("{name:?}"))));
         }
