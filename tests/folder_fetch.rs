@@ -336,7 +336,10 @@ fn the_command_line_pulls_lists_shows_and_verifies_a_folder() {
     assert_eq!(code, Some(0));
     let path = path.trim_end().to_owned();
     let listed = line(&run(&["model", "list"]).1);
-    assert!(listed.contains("MB") && listed.trim_end().ends_with("hub"), "{listed}");
+    assert!(
+        listed.contains("MB") && listed.trim_end().ends_with("hub"),
+        "{listed}"
+    );
     for model in [NAME, &path] {
         let (code, text) = run(&["model", "verify", model]);
         assert_eq!(code, Some(0), "{text}");

@@ -6,10 +6,16 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::{Value, json};
+use veriharness::backend::candle::{CandleBackend, Products};
+use veriharness::backend::{BLOCK, Backend, BlockId, Step};
 use veriharness::model::chat::Message;
 use veriharness::model::config::Architecture;
+use veriharness::model::fetch::Silent;
+use veriharness::model::gguf::Gguf;
+use veriharness::model::tokenizer::Tokenizer;
 use veriharness::model::weights::{BlockType, Storage, Stored};
-use veriharness::model::{Model, ModelError};
+use veriharness::model::{Model, ModelError, obtain_exact};
 
 const NAMES: [&str; 6] = [
     "qwen2-tied-fp16",
@@ -31,6 +37,7 @@ struct Reference {
 struct Prompt {
     name: String,
     ids: Vec<u32>,
+    last_logits: Vec<f32>,
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -131,6 +138,85 @@ fn chat_text_and_ids_are_those_of_transformers() {
             reference.chat_text,
             "{name}"
         );
+    }
+}
+
+/// Which tensor is which shows only here: `gate` and `up` have one shape, and rotary scaling moves only long prompts.
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in NAMES {
+        let text = std::fs::read_to_string(folder(name).join("reference.json")).unwrap();
+        let reference: Reference = serde_json::from_str(&text).unwrap();
+        let mut backend = CandleBackend::load(&open(name), Products::Float32).unwrap();
+        let mut worst = 0f32;
+        for prompt in &reference.prompts {
+            let blocks: Vec<BlockId> = (0u32..)
+                .map(BlockId)
+                .take(prompt.ids.len().div_ceil(BLOCK))
+                .collect();
+            backend.reserve(blocks.len()).unwrap();
+            let step = Step {
+                tokens: &prompt.ids,
+                start: 0,
+                blocks: &blocks,
+                logits: 1,
+            };
+            let logits = backend.forward(&[step]).unwrap().remove(0);
+            assert_eq!(logits.len(), prompt.last_logits.len());
+            let differences = logits.iter().zip(&prompt.last_logits).map(|(a, b)| (a - b).abs());
+            let largest = differences.fold(0.0, f32::max);
+            assert!(largest <= 5e-4, "{name}: {}: {largest}", prompt.name);
+            worst = worst.max(largest);
+        }
+        println!("{name}: largest difference of a logit {worst}");
+    }
+}
+
+/// A real vocabulary, taken from a GGUF file and written as the hub's folders have it: ids with no token left out, merges
+/// as texts, empty affixes.
+#[test]
+fn a_real_vocabulary_gives_the_same_ids_from_either_format() {
+    let path = obtain_exact("qwen2.5-coder-0.5b", &mut Silent).unwrap().path;
+    let (gguf, model) = (Gguf::open(&path).unwrap(), Model::open(&path).unwrap());
+    let list = |key: &str| gguf.list(&format!("tokenizer.ggml.{key}")).unwrap().unwrap();
+    let (mut vocab, mut added) = (serde_json::Map::new(), Vec::new());
+    for (id, (text, kind)) in list("tokens").iter().zip(list("token_type")).enumerate() {
+        let text = text.as_text().unwrap();
+        match kind.as_count().unwrap() {
+            1 => drop(vocab.insert(text.into(), json!(id))),
+            kind @ (3 | 4) => added.push(json!({"id": id, "content": text, "special": kind == 3})),
+            _ => (),
+        }
+    }
+    let merges: Vec<&str> = list("merges")
+        .iter()
+        .map(|merge| merge.as_text().unwrap())
+        .collect();
+    let mut file: Value =
+        serde_json::from_slice(&std::fs::read(folder(NAMES[0]).join("tokenizer.json")).unwrap()).unwrap();
+    let affix = json!({"continuing_subword_prefix": "", "end_of_word_suffix": ""});
+    file["model"]
+        .as_object_mut()
+        .unwrap()
+        .extend(affix.as_object().unwrap().clone());
+    file["model"]["vocab"] = vocab.into();
+    file["model"]["merges"] = json!(merges);
+    file["added_tokens"] = json!(added);
+    file["normalizer"] = json!({"type": "NFC"});
+    let bytes = file.to_string().into_bytes();
+    let ends = vec![("test".into(), model.eos()[0])];
+    let tokenizer = Tokenizer::from_json(Path::new("t"), &bytes, model.config.vocab, ends).unwrap();
+    assert_eq!(tokenizer.eos(), model.eos());
+    assert_eq!(tokenizer.control(), model.tokenizer.control());
+    let readme = include_str!("../README.md");
+    for text in [
+        readme,
+        "don't 12345 <|im_end|> <tool_call> né e\u{301} 日本 🙂\r\n\t x",
+        "",
+    ] {
+        let ids = tokenizer.encode(text).unwrap();
+        assert_eq!(ids, model.tokenizer.encode(text).unwrap());
+        assert_eq!(tokenizer.decode_all(&ids), model.tokenizer.decode_all(&ids));
     }
 }
 

@@ -192,7 +192,7 @@ pub(super) fn awq_group(json: &Json) -> Result<Option<usize>, ModelError> {
     if bits != 4 {
         return Err(quantised.unsupported("bits", "4", bits));
     }
-    if quantised.required("zero_point", quantised.truth("zero_point")?)? != true {
+    if !quantised.required("zero_point", quantised.truth("zero_point")?)? {
         return Err(quantised.unsupported("zero_point", "true", "false"));
     }
     match quantised.required("group_size", quantised.count("group_size")?)? {

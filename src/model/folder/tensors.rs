@@ -212,7 +212,7 @@ impl Files {
 
     /// The three tensors of a quantised layer of `rows` outputs and `cols` inputs.
     fn awq(&self, stem: &str, rows: usize, cols: usize, group: usize) -> Result<[Place; 3], ModelError> {
-        if rows % 8 != 0 || cols % group != 0 {
+        if !rows.is_multiple_of(8) || !cols.is_multiple_of(group) {
             let expected = format!("outputs by 8s and inputs by {group}s");
             let found = format!("{rows} outputs and {cols} inputs");
             return Err(self.wrong(&format!("{stem}.qweight"), &expected, &found));
