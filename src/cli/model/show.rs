@@ -77,7 +77,7 @@ pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
         ),
         (
             "tokenizer",
-            format!("{}, {} tokens", model.tokenizer.name(), config.vocab),
+            format!("{}, {} tokens", model.tokenizer.name(), model.tokenizer.vocab()),
         ),
         (
             "unknown bytes",
