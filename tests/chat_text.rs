@@ -133,7 +133,7 @@ fn control_tokens_are_not_part_of_a_decoded_reply() {
 fn templates_are_the_manifests_and_render_roles_in_order() {
     for (model, name) in MODELS.iter().zip(["smollm2-135m", "qwen2.5-coder-0.5b"]) {
         let manifest = veriharness::model::manifest::find(name).unwrap();
-        assert_eq!(model.template.sha256(), manifest.file.template_sha256);
+        assert_eq!(model.template.sha256(), manifest.file.unwrap().template_sha256);
         assert_eq!(model.config.architecture.name(), manifest.architecture);
         let text = model
             .template

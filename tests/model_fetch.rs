@@ -158,8 +158,9 @@ fn wheel_source(parts: u32) -> Source {
 
 fn model(sources: Vec<Source>) -> Manifest {
     let mut manifest = manifest::find("smollm2-135m").unwrap();
-    manifest.file.sha256 = hex(&content());
-    manifest.file.bytes = content().len() as u64;
+    let known = manifest.file.as_mut().unwrap();
+    known.sha256 = hex(&content());
+    known.bytes = content().len() as u64;
     manifest.sources = sources;
     manifest
 }
@@ -435,7 +436,10 @@ fn wheels_that_were_fetched_are_kept_for_the_next_pull() {
     )
     .unwrap();
     let located = pull(&manifest, &cache, &only_wheels(index.path())).unwrap();
-    assert_eq!(sha256(&located.path, |_| ()).unwrap(), manifest.file.sha256);
+    assert_eq!(
+        sha256(&located.path, |_| ()).unwrap(),
+        manifest.file.unwrap().sha256
+    );
 }
 
 #[test]
@@ -498,8 +502,9 @@ fn wheels_with_other_data_are_refused_and_leave_nothing() {
     wheels(index.path(), 1);
     for (change, expected) in [(0i64, "expected sha256"), (1, "found 300000"), (-1, "found more")] {
         let mut manifest = model(vec![wheel_source(1)]);
-        manifest.file.bytes = manifest.file.bytes.checked_add_signed(change).unwrap();
-        manifest.file.sha256 = "0".repeat(64);
+        let known = manifest.file.as_mut().unwrap();
+        known.bytes = known.bytes.checked_add_signed(change).unwrap();
+        known.sha256 = "0".repeat(64);
         let error = pull(&manifest, &Cache::at(home.path()), &only_wheels(index.path())).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(files(home.path()), Vec::<String>::new());

@@ -5,7 +5,9 @@
 mod bar;
 mod show;
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
@@ -19,7 +21,7 @@ use crate::backend::{BLOCK, BlockId, Step};
 use crate::model::cache::{Cache, sha256};
 use crate::model::fetch::Progress;
 use crate::model::manifest::{self, Manifest};
-use crate::model::{self, Model, ModelError};
+use crate::model::{self, Located, Model, ModelError, folder};
 
 /// Arguments of `veriharness model`.
 #[derive(Debug, Args)]
@@ -37,19 +39,19 @@ enum ModelCommand {
         /// Name of a model (see `list`)
         name: String,
     },
-    /// Check a model's file against its hash, and that it opens
+    /// Check a model's files against their hashes, and that it opens
     Verify {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         model: String,
     },
     /// Describe a model
     Show {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         model: String,
     },
     /// Print the largest logits after some tokens
     Logits {
-        /// Name of a model, or path of a .gguf file
+        /// Name of a model, or path of a .gguf file or a model's folder
         #[arg(long, env = "VERIHARNESS_MODEL")]
         model: String,
         /// Token ids, separated by commas
@@ -99,11 +101,14 @@ fn list() -> anyhow::Result<u8> {
         .load_style(NOTHING)
         .set_header(["name", "model", "size", "licence", "here"]);
     for manifest in manifest::all()? {
-        let here = match model::resolve_in(&manifest.name, &cache) {
-            Ok(located) => located.lock.map_or(String::new(), |lock| lock.kind),
-            Err(ModelError::Absent { .. }) => "no".into(),
+        let lock = match model::resolve_in(&manifest.name, &cache) {
+            Ok(located) => located.lock,
+            Err(ModelError::Absent { .. }) => None,
             Err(error) => return Err(error.into()),
         };
+        let size = lock.as_ref().map(|lock| lock.bytes);
+        let size = size.or(manifest.file.as_ref().map(|file| file.bytes));
+        let here = lock.map_or("no".into(), |lock| lock.kind);
         let name = match manifest.default {
             true => format!("{} (default)", manifest.name),
             false => manifest.name,
@@ -111,7 +116,7 @@ fn list() -> anyhow::Result<u8> {
         table.add_row([
             name,
             manifest.title,
-            megabytes(manifest.file.bytes),
+            size.map_or("not known yet".into(), megabytes),
             manifest.licence,
             here,
         ]);
@@ -128,25 +133,20 @@ fn pull(name: &str) -> anyhow::Result<u8> {
 
 fn verify(spec: &str) -> anyhow::Result<u8> {
     let located = model::resolve(spec)?;
-    let mut bar = Bar::default();
-    bar.begin(
-        "verify",
-        Some(located.path.metadata().context("cannot stat the file")?.len()),
-    );
-    let found = sha256(&located.path, |bytes| bar.advance(bytes))?;
-    drop(bar);
     let mut failures = Vec::new();
+    let found = match located.path.is_dir() {
+        true => verify_folder(&located, &mut failures)?,
+        false => hash(&located.path)?,
+    };
     if let Some(lock) = located.lock.as_ref().filter(|lock| lock.sha256 != found) {
         failures.push(format!("expected sha256 {}, found {found}", lock.sha256));
     }
     match Model::open(&located.path) {
         Err(error) => failures.push(error.to_string()),
         Ok(model) => {
-            let known = known_as(&found)?;
-            if let Some(manifest) =
-                known.filter(|known| known.file.template_sha256 != model.template.sha256())
-            {
-                let expected = &manifest.file.template_sha256;
+            let known = known_as(&found)?.and_then(|known| known.file);
+            if let Some(file) = known.filter(|known| known.template_sha256 != model.template.sha256()) {
+                let expected = &file.template_sha256;
                 let found = model.template.sha256();
                 failures.push(format!(
                     "expected a chat template of sha256 {expected}, found {found}"
@@ -163,6 +163,37 @@ fn verify(spec: &str) -> anyhow::Result<u8> {
         writeln!(out, "{}: {failure}", located.path.display())?;
     }
     Ok(1)
+}
+
+/// Hashes a file, with a bar.
+fn hash(path: &Path) -> anyhow::Result<String> {
+    let mut bar = Bar::default();
+    bar.begin(
+        "verify",
+        Some(path.metadata().context("cannot stat the file")?.len()),
+    );
+    Ok(sha256(path, |bytes| bar.advance(bytes))?)
+}
+
+/// Hashes every file of a folder and compares each with the lock; returns the hash of the folder.
+fn verify_folder(located: &Located, failures: &mut Vec<String>) -> anyhow::Result<String> {
+    let mut hashes = BTreeMap::new();
+    for name in folder::files(&located.path)? {
+        let found = hash(&located.path.join(&name))?;
+        hashes.insert(name, found);
+    }
+    for (name, file) in located.lock.iter().flat_map(|lock| &lock.files) {
+        let found = match hashes.get(name) {
+            Some(found) => found.clone(),
+            None => hash(&located.path.join(name))?,
+        };
+        if found != file.sha256 {
+            failures.push(format!("{name}: expected sha256 {}, found {found}", file.sha256));
+        }
+    }
+    Ok(folder::combine(
+        hashes.iter().map(|(name, hash)| (name.as_str(), hash.as_str())),
+    ))
 }
 
 fn logits(spec: &str, tokens: &[u32], top: usize, json: bool, backend: &BackendArgs) -> anyhow::Result<u8> {
@@ -203,7 +234,7 @@ fn logits(spec: &str, tokens: &[u32], top: usize, json: bool, backend: &BackendA
 fn known_as(sha256: &str) -> Result<Option<Manifest>, ModelError> {
     Ok(manifest::all()?
         .into_iter()
-        .find(|manifest| manifest.file.sha256 == sha256))
+        .find(|manifest| manifest.knows(sha256)))
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -25,7 +25,8 @@ pub struct StudyArgs {
     /// A study that comes with the program (quick, primary), or a file
     #[arg(default_value = "quick", env = "VERIHARNESS_STUDY")]
     study: String,
-    /// Model by name (see `model list`), a .gguf file, or scripted:EXPORT.jsonl to play back a recorded run
+    /// Model by name (see `model list`), a .gguf file or a model's folder, or scripted:EXPORT.jsonl to play back a
+    /// recorded run
     #[arg(long, env = "VERIHARNESS_MODEL")]
     model: Option<String>,
     /// Run only rows of these policies: RawDiag, LocObs, SameNL, TypedFields
@@ -163,7 +164,8 @@ fn run_name(study: &Study, backend: &[String], overrides: &[String]) -> String {
         hash.update([0]);
     }
     let hash = format!("{:x}", hash.finalize());
-    let name = study.model.rsplit(['/', ':']).next().unwrap_or_default();
+    let name = study.model.trim_end_matches('/');
+    let name = name.rsplit(['/', ':']).next().unwrap_or_default();
     let name = [".gguf", ".jsonl"]
         .iter()
         .find_map(|end| name.strip_suffix(end))

@@ -1,8 +1,10 @@
 //! The folder where fetched models live, and what is remembered about a file.
 //!
-//! Not the fetching. Layout: `models/<name>/<first 12 digits of sha256>/{model.gguf, lock.json}`,
+//! Not the fetching. Layout: `models/<name>/<first 12 digits of sha256>/{model.gguf, lock.json}`, or a folder's files
+//! in the place of `model.gguf`;
 //! `partial/<name>/…` for pulls under way, `hashes/…` for hashes of files by size and time.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use super::template::hex;
 /// Files from this size on have their hashes remembered.
 const NOTED: u64 = 1 << 24;
 
-/// Where a fetched file came from; lies beside it as `lock.json` and goes into the trace.
+/// Where a fetched file or folder came from; lies beside it as `lock.json` and goes into the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -29,9 +31,22 @@ pub struct Lock {
     pub source: String,
     /// The hub's commit; none for wheels.
     pub revision: Option<String>,
-    /// SHA-256 of the file, lower-case hexadecimal.
+    /// SHA-256 of the file or folder (`folder::identity`), lower-case hexadecimal.
     pub sha256: String,
-    /// Size of the file.
+    /// Size of the file, or of all files.
+    pub bytes: u64,
+    /// The files of a folder by name; none for a single file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, LockedFile>,
+}
+
+/// One file of a fetched folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedFile {
+    /// SHA-256, lower-case hexadecimal.
+    pub sha256: String,
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -99,7 +114,7 @@ impl Cache {
         }
     }
 
-    /// The complete files of `name` with their locks, in order of their hashes.
+    /// The complete files or folders of `name` with their locks, in order of their hashes.
     ///
     /// # Errors
     /// A lock file is unreadable or malformed.
@@ -111,16 +126,24 @@ impl Cache {
         folders.sort();
         let mut found = Vec::new();
         for folder in folders {
-            let (weights, lock) = (folder.join("model.gguf"), folder.join("lock.json"));
-            if !weights.is_file() || !lock.is_file() {
+            let lock = folder.join("lock.json");
+            if !lock.is_file() {
                 continue;
             }
             let text = fs::read_to_string(&lock).map_err(ModelError::io("read", &lock))?;
-            let parsed = serde_json::from_str(&text).map_err(|error| ModelError::Lock {
+            let parsed: Lock = serde_json::from_str(&text).map_err(|error| ModelError::Lock {
                 file: lock,
                 reason: error.to_string(),
             })?;
-            found.push((weights, parsed));
+            let weights = folder.join("model.gguf");
+            let path = match parsed.files.is_empty() {
+                true => weights.is_file().then_some(weights),
+                false => {
+                    let all = parsed.files.keys().all(|name| folder.join(name).is_file());
+                    all.then_some(folder)
+                }
+            };
+            found.extend(path.map(|path| (path, parsed)));
         }
         Ok(found)
     }
@@ -142,6 +165,33 @@ impl Cache {
         write_whole(&folder.join("lock.json"), text.as_bytes())?;
         remember(&self.root, &weights, &lock.sha256);
         Ok(weights)
+    }
+
+    /// Moves a complete, verified folder to its place and writes its lock.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn install_folder(&self, staged: &Path, lock: &Lock) -> Result<PathBuf, ModelError> {
+        let folder = self.folder(&lock.name, &lock.sha256);
+        for name in lock.files.keys() {
+            let file = staged.join(name);
+            File::open(&file)
+                .and_then(|file| file.sync_all())
+                .map_err(ModelError::io("flush", file))?;
+        }
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(ModelError::io("remove", &folder))?;
+        }
+        let above = folder.parent().unwrap_or(&self.root);
+        fs::create_dir_all(above).map_err(ModelError::io("create", above))?;
+        fs::rename(staged, &folder).map_err(ModelError::io("rename", staged))?;
+        // The lock comes last: a folder without one is not a model yet.
+        let text = serde_json::to_string_pretty(lock).unwrap_or_default();
+        write_whole(&folder.join("lock.json"), text.as_bytes())?;
+        for (name, file) in &lock.files {
+            remember(&self.root, &folder.join(name), &file.sha256);
+        }
+        Ok(folder)
     }
 
     /// SHA-256 of a file; remembered in the cache folder as long as path, size and time of change stay the same.

@@ -8,6 +8,15 @@ use super::gguf::{BlockType, Gguf};
 /// The tensor that holds the divisors of the rotary frequencies in a GGUF file.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// Most numbers of each kind that a file may claim. The largest published models stay well under these.
+pub(super) const MAX_HIDDEN: usize = 1 << 16;
+pub(super) const MAX_HEADS: usize = 1 << 10;
+pub(super) const MAX_HEAD: usize = 1 << 10;
+pub(super) const MAX_LAYERS: usize = 1 << 10;
+pub(super) const MAX_FEED_FORWARD: usize = 1 << 20;
+pub(super) const MAX_CONTEXT: usize = 1 << 24;
+pub(super) const MAX_VOCAB: usize = 1 << 22;
+
 /// The two families that backends compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
@@ -32,7 +41,7 @@ impl Architecture {
 pub struct Config {
     /// The family.
     pub architecture: Architecture,
-    /// Tokens, hence logits per position.
+    /// Rows of the embedding table, hence logits per position; the tokenizer may have fewer tokens.
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
@@ -91,8 +100,8 @@ impl Config {
                 n => Err(unsupported(&key, &format!("1 to {limit}"), n.to_string())),
             }
         };
-        let hidden = bounded("embedding_length", 1 << 16)?;
-        let heads = bounded("attention.head_count", 1 << 10)?;
+        let hidden = bounded("embedding_length", MAX_HIDDEN)?;
+        let heads = bounded("attention.head_count", MAX_HEADS)?;
         let kv_heads = match gguf.count(&key("attention.head_count_kv"))? {
             None => heads,
             Some(n) if n > 0 && heads % n == 0 => n,
@@ -117,7 +126,7 @@ impl Config {
                 ));
             }
         };
-        if !(2..=1 << 10).contains(&head_dim) || head_dim % 2 != 0 {
+        if !(2..=MAX_HEAD).contains(&head_dim) || head_dim % 2 != 0 {
             return Err(unsupported(
                 "width of a head",
                 "an even number up to 1024",
@@ -157,12 +166,12 @@ impl Config {
             architecture,
             vocab: tokens.len(),
             hidden,
-            layers: bounded("block_count", 1 << 10)?,
+            layers: bounded("block_count", MAX_LAYERS)?,
             heads,
             kv_heads,
             head_dim,
-            feed_forward: bounded("feed_forward_length", 1 << 20)?,
-            context: bounded("context_length", 1 << 24)?,
+            feed_forward: bounded("feed_forward_length", MAX_FEED_FORWARD)?,
+            context: bounded("context_length", MAX_CONTEXT)?,
             rope_theta: positive("rope.freq_base", Some(10_000.0))?,
             rms_eps: positive("attention.layer_norm_rms_epsilon", None)?,
             tied: !gguf.tensors().contains_key("output.weight"),

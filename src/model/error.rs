@@ -18,7 +18,7 @@ pub enum ModelError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The bytes are not a well-formed GGUF file.
+    /// The bytes are not well formed, or files contradict each other.
     #[error("{file}: malformed at {place}: expected {expected}, found {found}", file = file.display())]
     Malformed {
         /// The file.
@@ -41,6 +41,12 @@ pub enum ModelError {
         expected: String,
         /// What was found.
         found: String,
+    },
+    /// The model has no tensor of this name.
+    #[error("the model has no tensor {name}")]
+    NoTensor {
+        /// The name.
+        name: String,
     },
     /// A storage format that nothing here computes with.
     #[error("nothing here decodes tensors of the format {block}")]
@@ -82,8 +88,21 @@ pub enum ModelError {
         /// What is wrong with it.
         reason: String,
     },
+    /// There is something at a path, but no model.
+    #[error(
+        "{path}: expected a GGUF file, or a folder with config.json, safetensors and tokenizer.json; found {found}",
+        path = path.display()
+    )]
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
     /// No manifest has this name.
-    #[error("unknown model {name:?}: expected one of {known}, or the path of a .gguf file")]
+    #[error(
+        "unknown model {name:?}: expected one of {known}, or the path of a .gguf file or a model's folder"
+    )]
     UnknownName {
         /// The name.
         name: String,

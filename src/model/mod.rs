@@ -7,13 +7,16 @@ pub mod chat;
 pub mod config;
 pub mod encode;
 pub mod fetch;
+pub mod folder;
 pub mod gguf;
 pub mod manifest;
+pub mod safetensors;
 pub mod template;
 pub mod tokenizer;
 pub mod weights;
 
 mod error;
+mod json;
 mod open;
 mod resolve;
 

@@ -1,4 +1,4 @@
-//! A model file, opened: everything about it but its arithmetic.
+//! A model file or folder, opened: everything about it but its arithmetic.
 //!
 //! Not where the file came from (that is `manifest`, `cache` and `fetch`).
 
@@ -9,12 +9,13 @@ use super::cache::{Cache, sha256};
 use super::chat::Message;
 use super::config::Config;
 use super::encode::{Encoded, encode_chat};
+use super::folder;
 use super::gguf::Gguf;
 use super::template::Template;
 use super::tokenizer::Tokenizer;
 use super::weights::Weights;
 
-/// A model: configuration, tokenizer, chat template, and the file that holds the weights.
+/// A model: configuration, tokenizer, chat template, and the files that hold the weights.
 #[derive(Debug)]
 pub struct Model {
     /// The numbers that define the computation.
@@ -25,27 +26,36 @@ pub struct Model {
     pub template: Template,
     /// The tensors; backends read them.
     pub weights: Weights,
-    /// The file.
+    /// The file or folder.
     pub path: PathBuf,
-    /// The model's own name for itself, or the file's.
+    /// The model's own name for itself, or the file's or folder's.
     pub title: String,
     /// The licence that the file states, if it does.
     pub licence: Option<String>,
-    /// SHA-256 of the file, lower-case hexadecimal.
+    /// SHA-256 of the file, or of the folder ([`folder::identity`]); lower-case hexadecimal.
     pub sha256: String,
 }
 
 impl Model {
-    /// Opens a GGUF file of one of the two architectures.
+    /// Opens a GGUF file or a Hugging Face folder of one of the two architectures.
     ///
     /// # Errors
-    /// The file is unreadable, malformed, of another architecture, or has no usable tokenizer or chat template.
+    /// A file is unreadable, malformed, of another architecture, or there is no usable tokenizer or chat template.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
+        if path.is_dir() {
+            return folder::open(path);
+        }
         let gguf = Gguf::open(path)?;
         let config = Config::from_gguf(&gguf)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let key = "tokenizer.chat_template";
         let template = Template::new(gguf.required(key, gguf.text(key)?)?, path)?;
+        let special = |name: &str| -> Result<Option<String>, ModelError> {
+            let id = gguf.count(&format!("tokenizer.ggml.{name}_token_id"))?;
+            let id = id.and_then(|id| u32::try_from(id).ok());
+            Ok(id.map(|id| tokenizer.decode_all(&[id])))
+        };
+        let template = template.with_tokens(special("bos")?, special("eos")?);
         let sha256 = match Cache::standard() {
             Ok(cache) => cache.sha256(path)?,
             Err(_) => sha256(path, |_| ())?,

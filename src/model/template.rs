@@ -22,6 +22,8 @@ pub struct Template {
     source: String,
     sha256: String,
     file: PathBuf,
+    bos: Option<String>,
+    eos: Option<String>,
 }
 
 impl Template {
@@ -56,11 +58,20 @@ impl Template {
             source: source.to_owned(),
             sha256: hex(&Sha256::digest(source.as_bytes())),
             file: file.into(),
+            bos: None,
+            eos: None,
         };
         match template.environment.template_from_str(&template.source) {
             Ok(_) => Ok(template),
             Err(error) => Err(template.failed(&error)),
         }
+    }
+
+    /// Gives the texts that `bos_token` and `eos_token` stand for in the template; none leaves a name undefined, as the
+    /// transformers library does, so that it renders as nothing.
+    #[must_use]
+    pub fn with_tokens(self, bos: Option<String>, eos: Option<String>) -> Self {
+        Self { bos, eos, ..self }
     }
 
     /// The template's text.
@@ -89,13 +100,14 @@ impl Template {
                 context! { role, content => message.content.as_str() }
             })
             .collect();
+        let token = |text: &Option<String>| text.as_deref().map_or(Value::UNDEFINED, Value::from);
         let context = context! {
             messages,
             add_generation_prompt => true,
             tools => (),
             documents => (),
-            bos_token => "",
-            eos_token => "",
+            bos_token => token(&self.bos),
+            eos_token => token(&self.eos),
         };
         let template = self.environment.template_from_str(&self.source);
         template

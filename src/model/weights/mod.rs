@@ -12,8 +12,11 @@ pub(crate) use decode::six_bits;
 pub use awq::Awq;
 pub use block::BlockType;
 
+use std::collections::BTreeMap;
+
 use super::ModelError;
 use super::config::{Architecture, Config};
+use super::folder::Tensors;
 use super::gguf::Gguf;
 
 /// How the numbers of a tensor are stored.
@@ -91,10 +94,19 @@ impl Stored {
 /// The tensors of one model.
 #[derive(Debug)]
 pub struct Weights {
-    gguf: Gguf,
-    entries: std::collections::BTreeMap<String, Entry>,
-    /// Width of a head where q and k are stored with their rows permuted.
-    permuted: Option<usize>,
+    source: Source,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// Where they lie.
+#[derive(Debug)]
+enum Source {
+    Gguf {
+        gguf: Gguf,
+        /// Width of a head where q and k are stored with their rows permuted.
+        permuted: Option<usize>,
+    },
+    Folder(Tensors),
 }
 
 impl Weights {
@@ -110,8 +122,18 @@ impl Weights {
         };
         Self {
             entries: gguf.tensors().iter().map(entry).collect(),
-            permuted: (config.architecture == Architecture::Llama).then_some(config.head_dim),
-            gguf,
+            source: Source::Gguf {
+                permuted: (config.architecture == Architecture::Llama).then_some(config.head_dim),
+                gguf,
+            },
+        }
+    }
+
+    /// Those of a Hugging Face folder.
+    pub fn from_folder(tensors: Tensors) -> Self {
+        Self {
+            entries: tensors.entries(),
+            source: Source::Folder(tensors),
         }
     }
 
@@ -130,19 +152,19 @@ impl Weights {
     /// # Errors
     /// There is none of that name, or its file became unreadable or shorter.
     pub fn read(&self, name: &str) -> Result<Stored, ModelError> {
-        let bytes = self.gguf.read(name)?;
-        let Some((shape, Storage::Blocks(block))) = self.get(name).map(|e| (&e.shape, e.storage)) else {
-            return Err(ModelError::Malformed {
-                file: self.gguf.path().into(),
-                place: "tensor table".into(),
-                expected: format!("a tensor {name}"),
-                found: "none of that name".into(),
-            });
+        let absent = || ModelError::NoTensor { name: name.into() };
+        let (gguf, permuted) = match &self.source {
+            Source::Folder(tensors) => return tensors.read(name)?.ok_or_else(absent),
+            Source::Gguf { gguf, permuted } => (gguf, *permuted),
         };
+        let Some((shape, Storage::Blocks(block))) = self.get(name).map(|e| (&e.shape, e.storage)) else {
+            return Err(absent());
+        };
+        let bytes = gguf.read(name)?;
         let cols = shape.last().copied().unwrap_or(1);
         let rows = shape.iter().product::<usize>() / cols;
-        let permuted = name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight");
-        let bytes = match self.permuted.filter(|_| permuted) {
+        let projected = name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight");
+        let bytes = match permuted.filter(|_| projected) {
             Some(head) => unpermute(&bytes, bytes.len() / rows, head),
             None => bytes,
         };
@@ -167,4 +189,28 @@ fn unpermute(bytes: &[u8], row: usize, head: usize) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unpermute;
+
+    #[test]
+    fn rows_of_q_and_k_come_back_in_their_order() {
+        // Two heads of six rows of three bytes; a row's bytes are its number in Hugging Face's order. GGUF's writer
+        // takes a head as (2, 3) rows and swaps the two dimensions.
+        let (heads, head, row) = (2, 6, 3);
+        let mut gguf = Vec::new();
+        for h in 0..heads {
+            for i in 0..head / 2 {
+                for j in 0..2 {
+                    gguf.extend(vec![(h * head + j * (head / 2) + i) as u8; row]);
+                }
+            }
+        }
+        let order: Vec<u8> = gguf.iter().copied().step_by(row).collect();
+        assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        let rows: Vec<u8> = (0..(heads * head) as u8).flat_map(|n| vec![n; row]).collect();
+        assert_eq!(unpermute(&gguf, row, head), rows);
+    }
 }
