@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use veriharness::engine::scripted::ScriptedEngine;
-use veriharness::engine::{Engine, EngineError, Finished, Identity, Prompt, Request, RequestId};
+use veriharness::engine::{Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats};
 use veriharness::model::chat::Message;
 use veriharness::study::StudyError;
 use veriharness::study::file::Study;
@@ -86,8 +86,8 @@ impl Engine for Watched<'_> {
     fn pending(&self) -> usize {
         self.inner.pending()
     }
-    fn decoded_tokens(&self) -> u64 {
-        self.inner.decoded_tokens()
+    fn stats(&self) -> Stats {
+        self.inner.stats()
     }
 }
 

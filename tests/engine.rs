@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // in a test, also outside its functions
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
 use veriharness::backend::candle::{CandleBackend, Products};
 use veriharness::backend::{BLOCK, Backend, BackendError, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
@@ -13,14 +13,17 @@ use veriharness::model::chat::Message;
 use veriharness::model::fetch::Silent;
 use veriharness::model::{Model, obtain_exact};
 
-fn path() -> PathBuf {
-    obtain_exact("smollm2-135m", &mut Silent).unwrap().path
+static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
+    let path = obtain_exact("smollm2-135m", &mut Silent).unwrap().path;
+    Arc::new(Model::open(&path).unwrap())
+});
+
+fn backend() -> CandleBackend {
+    CandleBackend::load(&MODEL, Products::Quantized).unwrap()
 }
 
 fn engine(limits: Limits) -> LocalEngine {
-    let model = Model::open(&path()).unwrap();
-    let backend = Box::new(CandleBackend::load(&model, Products::Quantized).unwrap());
-    LocalEngine::new("smollm2-135m".into(), model, backend, limits).unwrap()
+    LocalEngine::new("smollm2-135m".into(), MODEL.clone(), Box::new(backend()), limits).unwrap()
 }
 
 /// A prompt whose first part is shared by all.
@@ -71,11 +74,8 @@ fn batch_order_and_cache_do_not_change_a_token() {
     for temperature in [0.0, 0.8] {
         let alone: BTreeMap<_, _> = (0..4)
             .flat_map(|i| {
-                let limits = Limits {
-                    batch: 1,
-                    prefix_bytes: 0,
-                };
-                complete(&mut engine(limits), &[i], temperature)
+                // A new engine has nothing cached.
+                complete(&mut engine(Limits::default()), &[i], temperature)
             })
             .collect();
         assert!(
@@ -89,14 +89,12 @@ fn batch_order_and_cache_do_not_change_a_token() {
         });
         let one_by_one = complete(&mut cached, &[2, 0, 1, 3], temperature);
         let again = complete(&mut cached, &[3, 1], temperature);
-        let together = complete(
-            &mut engine(Limits {
-                batch: 8,
-                ..Limits::default()
-            }),
-            &[3, 0, 1, 2],
-            temperature,
-        );
+        let mut wide = engine(Limits {
+            batch: 8,
+            chunk: 48,
+            ..Limits::default()
+        });
+        let together = complete(&mut wide, &[3, 0, 1, 2], temperature);
         assert_eq!(tokens(&alone), tokens(&one_by_one));
         assert_eq!(tokens(&alone), tokens(&together));
         assert_eq!(
@@ -168,6 +166,43 @@ fn the_cap_and_the_context_hold() {
     ));
 }
 
+/// Two rows for whose keys and values there is no room together: the younger one is computed again, with the same
+/// cuts, and candle's bits depend on the cuts.
+#[test]
+fn a_preempted_row_goes_on_as_if_nothing_had_happened() {
+    let block_bytes = backend().block_bytes();
+    let run = |limits: Limits, rows: &[usize]| {
+        let mut engine = engine(limits);
+        let mut ids = BTreeMap::new();
+        for &i in rows {
+            let mut request = request(&engine, i, 0.8);
+            request.sampling.max_tokens = 40;
+            request.prompt.tokens.drain(..i * 40);
+            ids.insert(engine.submit(request), i);
+        }
+        let mut done = BTreeMap::new();
+        while engine.pending() > 0 {
+            for finished in engine.step() {
+                done.insert(ids[&finished.id], finished.result.unwrap());
+            }
+        }
+        (done, engine.stats())
+    };
+    let alone = [run(Limits::default(), &[0]).0, run(Limits::default(), &[1]).0];
+    let blocks = |i: usize| {
+        let prompt = request(&engine(Limits::default()), i, 0.8).prompt.tokens.len() - i * 40;
+        (prompt + alone[i][&i].tokens.len() - 1).div_ceil(BLOCK)
+    };
+    let narrow = Limits {
+        kv_bytes: (blocks(0) + blocks(1) - 1) * block_bytes,
+        ..Limits::default()
+    };
+    let (narrow, stats) = run(narrow, &[0, 1]);
+    assert!(stats.preemptions > 0 && stats.recomputed > 0, "{stats:?}");
+    assert_eq!(narrow[&0].tokens, alone[0][&0].tokens);
+    assert_eq!(narrow[&1].tokens, alone[1][&1].tokens);
+}
+
 type Logits = Result<Vec<Vec<f32>>, BackendError>;
 
 /// A backend that breaks in a chosen way.
@@ -200,7 +235,9 @@ impl Backend for Broken {
 #[test]
 fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
     let poisoned: fn(Vec<Vec<f32>>) -> Logits = |mut logits| {
-        logits.iter_mut().for_each(|row| row[7] = f32::NAN);
+        for logit in logits.iter_mut().filter_map(|row| row.get_mut(7)) {
+            *logit = f32::NAN;
+        }
         Ok(logits)
     };
     let failing: fn(Vec<Vec<f32>>) -> Logits = |_| {
@@ -210,13 +247,9 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
         })
     };
     for (break_it, said) in [(poisoned, "non-finite logits: 1 of"), (failing, "gone")] {
-        let model = Model::open(&path()).unwrap();
-        let backend = Broken(
-            CandleBackend::load(&model, Products::Quantized).unwrap(),
-            break_it,
-        );
+        let broken = Box::new(Broken(backend(), break_it));
         let mut engine =
-            LocalEngine::new("smollm2-135m".into(), model, Box::new(backend), Limits::default()).unwrap();
+            LocalEngine::new("smollm2-135m".into(), MODEL.clone(), broken, Limits::default()).unwrap();
         for i in 0..2 {
             engine.submit(request(&engine, i, 0.0));
         }

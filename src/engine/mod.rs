@@ -3,9 +3,17 @@
 //! Not the arithmetic (that is `backend`), and not what a completion means (that is `candidate`). One thread owns
 //! an engine and steps it; rows wait for their completions as plain state machines.
 
+mod batcher;
+mod blocks;
 pub mod local;
+mod row;
 pub mod sampler;
+mod sampling;
+mod scheduler;
 pub mod scripted;
+mod text;
+
+pub use sampling::{MAX_TOKENS, Sampling};
 
 use crate::backend::BackendError;
 use crate::model::chat::Message;
@@ -18,71 +26,6 @@ pub struct Prompt {
     pub text: String,
     /// Its token ids; empty when the engine has no tokenizer (`scripted`).
     pub tokens: Vec<u32>,
-}
-
-/// Most new tokens that a study may ask for.
-pub const MAX_TOKENS: usize = 1 << 20;
-
-/// How tokens are chosen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sampling {
-    /// 0 is greedy.
-    pub temperature: f64,
-    /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
-    pub top_p: f64,
-    /// Keep the k likeliest tokens; 0 keeps all.
-    pub top_k: usize,
-    /// Keep tokens at least this likely, relative to the likeliest; 0 keeps all.
-    pub min_p: f64,
-    /// Most tokens of a completion.
-    pub max_tokens: usize,
-}
-
-impl Default for Sampling {
-    /// The paper's primary decoding: greedy, 512 tokens (section 3).
-    fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_tokens: 512,
-        }
-    }
-}
-
-impl Sampling {
-    /// Whether every draw is the likeliest token.
-    pub fn is_greedy(&self) -> bool {
-        self.temperature == 0.0
-    }
-
-    /// Says which value is out of range, and which range it has.
-    ///
-    /// # Errors
-    /// The name, the value and the range, as a sentence.
-    pub fn check(&self) -> Result<(), String> {
-        let unit = |name: &str, value: f64| match value {
-            v if (0.0..=1.0).contains(&v) => Ok(()),
-            v => Err(format!("{name}: expected a number from 0 to 1, found {v}")),
-        };
-        unit("top_p", self.top_p)?;
-        unit("min_p", self.min_p)?;
-        if !(0.0..=100.0).contains(&self.temperature) {
-            return Err(format!(
-                "temperature: expected a number from 0 to 100, found {}",
-                self.temperature
-            ));
-        }
-        if !(1..=MAX_TOKENS).contains(&self.max_tokens) {
-            return Err(format!(
-                "max_tokens: expected 1 to {MAX_TOKENS}, found {}",
-                self.max_tokens
-            ));
-        }
-        Ok(())
-    }
 }
 
 /// One call to be made.
@@ -112,14 +55,16 @@ pub enum StopReason {
     EndOfTurn,
     /// The cap on new tokens was reached: the text is cut.
     MaxTokens,
+    /// The text came to one of the stop strings, and ends before it.
+    StopString,
 }
 
 /// What a model answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The text, without the token that ended it.
+    /// The text, without the token or the stop string that ended it.
     pub text: String,
-    /// Its tokens; empty when the engine has no tokenizer.
+    /// What was decoded, without an end-of-turn token; empty when the engine has no tokenizer.
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub stop: StopReason,
@@ -130,7 +75,7 @@ pub struct Completion {
 /// Measurements of one call; never part of what a run must reproduce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Prompt tokens that the prefix cache held, in tokens.
+    /// Prompt tokens that the prefix cache held, so that they were not computed for this call.
     pub cached_tokens: usize,
     /// From `submit` to the first forward pass, in microseconds.
     pub queued_us: u64,
@@ -162,6 +107,14 @@ pub enum EngineError {
         new: usize,
         /// Positions the model has.
         limit: usize,
+    },
+    /// The sequence has more keys and values than there is memory for, even with nothing else running.
+    #[error("the prompt and its completion take up to {wanted} positions, but the KV blocks hold {held}")]
+    Blocks {
+        /// Positions that the sequence may have.
+        wanted: usize,
+        /// Positions that all blocks hold together.
+        held: usize,
     },
     /// The prompt could not be rendered or tokenised.
     #[error("cannot render the prompt: {0}")]
@@ -200,6 +153,32 @@ pub struct Finished {
     pub result: Result<Completion, EngineError>,
 }
 
+/// What an engine has done so far: for displays and benchmarks, never part of a run. Tokens are of all requests,
+/// finished or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Prompt tokens submitted, in requests that the engine can serve.
+    pub prompt_tokens: u64,
+    /// Of these, taken from the prefix cache.
+    pub prompt_cached: u64,
+    /// Of these, computed; neither while their request waits.
+    pub prompt_computed: u64,
+    /// New tokens.
+    pub decoded: u64,
+    /// Positions, of prompts and completions, that were computed once more because of a preemption.
+    pub recomputed: u64,
+    /// How often a running request gave its KV blocks away and went back to the queue.
+    pub preemptions: u64,
+    /// Forward passes.
+    pub passes: u64,
+    /// KV blocks there are.
+    pub blocks: usize,
+    /// KV blocks that hold nothing.
+    pub blocks_free: usize,
+    /// KV blocks that only the prefix cache keeps; they are used like free ones when those run out.
+    pub blocks_idle: usize,
+}
+
 /// What completes prompts, as the trace and a resume know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -233,6 +212,13 @@ pub trait Engine {
     /// Requests submitted and not finished.
     fn pending(&self) -> usize;
 
-    /// Tokens decoded so far, finished or not: for progress displays only.
-    fn decoded_tokens(&self) -> u64;
+    /// What was done so far.
+    fn stats(&self) -> Stats;
+
+    /// The text of an unfinished request as far as nothing can change it any more: each answer begins with the
+    /// earlier ones, and the completion's text with all of them. `None` when the request is unknown or through, or
+    /// the engine does not show it.
+    fn partial(&self, _id: RequestId) -> Option<String> {
+        None
+    }
 }

@@ -1,11 +1,13 @@
 //! Logits to a token.
 //!
 //! Not a stateful sampler: a draw is a function of the logits, the settings and its coordinates
-//! (seed, row, call, position), so a resumed row draws what an uninterrupted one would have.
+//! (seed, row, call, position) and the tokens before it, so a resumed row draws what an uninterrupted one would have.
 
 use super::{EngineError, Sampling};
 use crate::rng;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// The random stream of one call of one row.
 pub fn stream(row: &str, call: u32) -> u64 {
@@ -18,17 +20,19 @@ pub fn stream(row: &str, call: u32) -> u64 {
     u64::from_le_bytes(head)
 }
 
-/// Chooses the token at `position` from `logits` `(vocab,)`. Ties go to the lowest id.
+/// Chooses the token behind `tokens`, a prompt and its completion so far, from `logits` `(vocab,)`. Ties go to the
+/// lowest id.
 ///
 /// # Errors
 /// [`EngineError::NonFinite`] when any logit is NaN or infinite.
 pub fn sample(
     logits: &[f32],
     sampling: &Sampling,
+    tokens: &[u32],
     seed: u64,
     stream: u64,
-    position: usize,
 ) -> Result<u32, EngineError> {
+    let position = tokens.len();
     let bad = logits.iter().filter(|x| !x.is_finite()).count();
     if bad > 0 || logits.is_empty() {
         return Err(EngineError::NonFinite {
@@ -37,10 +41,11 @@ pub fn sample(
             position,
         });
     }
+    let logits = penalised(logits, sampling.repetition_penalty, tokens);
     if sampling.is_greedy() {
-        return Ok(argmax(logits));
+        return Ok(argmax(&logits));
     }
-    let candidates = nucleus(logits, sampling);
+    let candidates = nucleus(&logits, sampling);
     let total: f64 = candidates.iter().map(|(_, p)| p).sum();
     let mut left = rng::unit(seed, stream, position as u64) * total;
     for &(id, p) in &candidates {
@@ -50,7 +55,23 @@ pub fn sample(
         }
     }
     // Rounding can leave a sliver above the last weight.
-    Ok(candidates.last().map_or_else(|| argmax(logits), |&(id, _)| id))
+    Ok(candidates.last().map_or_else(|| argmax(&logits), |&(id, _)| id))
+}
+
+/// The logits with each distinct token of `tokens` made less likely (above a penalty of 1), and still finite.
+fn penalised<'a>(logits: &'a [f32], penalty: f64, tokens: &[u32]) -> Cow<'a, [f32]> {
+    if penalty == 1.0 {
+        return Cow::Borrowed(logits);
+    }
+    let mut logits = logits.to_vec();
+    for id in tokens.iter().copied().collect::<HashSet<u32>>() {
+        if let Some(logit) = logits.get_mut(id as usize) {
+            let x = f64::from(*logit);
+            let changed = if x > 0.0 { x / penalty } else { x * penalty };
+            *logit = changed.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32;
+        }
+    }
+    Cow::Owned(logits)
 }
 
 fn argmax(logits: &[f32]) -> u32 {
@@ -99,13 +120,18 @@ mod tests {
             top_k,
             min_p,
             max_tokens: 1,
+            ..Sampling::default()
         }
+    }
+
+    fn before(position: usize) -> Vec<u32> {
+        vec![0; position]
     }
 
     #[test]
     fn greedy_takes_the_first_of_equals() {
         assert_eq!(
-            sample(&[0.0, 3.0, 3.0, -1.0], &Sampling::default(), 0, 0, 0).unwrap(),
+            sample(&[0.0, 3.0, 3.0, -1.0], &Sampling::default(), &[], 0, 0).unwrap(),
             1
         );
     }
@@ -113,7 +139,7 @@ mod tests {
     #[test]
     fn non_finite_logits_are_an_error_and_counted() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let error = sample(&[0.0, bad, 1.0], &Sampling::default(), 0, 0, 7).unwrap_err();
+            let error = sample(&[0.0, bad, 1.0], &Sampling::default(), &before(7), 0, 0).unwrap_err();
             assert_eq!(error.to_string(), "non-finite logits: 1 of 3 at position 7");
         }
     }
@@ -123,8 +149,9 @@ mod tests {
         let logits = [0.0f32, 0.7, 1.4];
         let sampling = warm(1.0, 0, 0.0);
         let mut seen = [0u32; 3];
+        let tokens = before(20_000);
         for position in 0..20_000 {
-            seen[sample(&logits, &sampling, 5, stream("row", 1), position).unwrap() as usize] += 1;
+            seen[sample(&logits, &sampling, &tokens[..position], 5, stream("row", 1)).unwrap() as usize] += 1;
         }
         let weights: Vec<f64> = logits.iter().map(|&x| (f64::from(x) / 0.7).exp()).collect();
         let total: f64 = weights.iter().sum();
@@ -148,6 +175,32 @@ mod tests {
         assert_eq!(ids(warm(0.0, 0, 0.0)), [0], "the likeliest token always stays");
     }
 
+    #[test]
+    fn a_penalty_counts_each_token_once_and_works_greedily_too() {
+        let logits = [4.0f32, 3.0, -1.0, 0.0];
+        assert_eq!(
+            penalised(&logits, 2.0, &[0, 2, 0, 3, 77]).as_ref(),
+            [2.0, 3.0, -2.0, 0.0]
+        );
+        assert_eq!(penalised(&logits, 0.5, &[1, 2]).as_ref(), [4.0, 6.0, -0.5, 0.0]);
+        assert!(matches!(penalised(&logits, 1.0, &[0]), Cow::Borrowed(_)));
+        let greedy = |repetition_penalty| {
+            let sampling = Sampling {
+                repetition_penalty,
+                ..Sampling::default()
+            };
+            sample(&logits, &sampling, &[0, 0], 0, 0).unwrap()
+        };
+        assert_eq!((greedy(1.0), greedy(1.3), greedy(1.4)), (0, 0, 1));
+    }
+
+    #[test]
+    fn the_smallest_penalty_leaves_numbers() {
+        let mut sampling = warm(1.0, 0, 0.0);
+        sampling.repetition_penalty = f64::MIN_POSITIVE;
+        assert_eq!(sample(&[1.0, 2.0, 3.0], &sampling, &[1], 0, 0).unwrap(), 1);
+    }
+
     proptest! {
         #[test]
         fn a_draw_is_a_token_and_repeats(
@@ -155,9 +208,10 @@ mod tests {
             top_p in 0.0..=1.0f64, top_k in 0usize..5, min_p in 0.0..=1.0f64, seed: u64, position in 0usize..9,
         ) {
             let sampling = warm(top_p, top_k, min_p);
-            let a = sample(&logits, &sampling, seed, 1, position).unwrap();
+            let before = before(position);
+            let a = sample(&logits, &sampling, &before, seed, 1).unwrap();
             prop_assert!((a as usize) < logits.len());
-            prop_assert_eq!(a, sample(&logits, &sampling, seed, 1, position).unwrap());
+            prop_assert_eq!(a, sample(&logits, &sampling, &before, seed, 1).unwrap());
         }
     }
 }

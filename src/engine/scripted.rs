@@ -5,7 +5,7 @@
 //! the whole loop.
 
 use super::{
-    Completion, Cost, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, StopReason,
+    Completion, Cost, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats, StopReason,
 };
 use crate::model::chat::Message;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ pub struct ScriptedEngine {
     replies: HashMap<(String, u32), (String, StopReason)>,
     queue: VecDeque<(RequestId, Request)>,
     next_id: u64,
-    decoded: u64,
+    stats: Stats,
 }
 
 impl ScriptedEngine {
@@ -93,7 +93,7 @@ impl ScriptedEngine {
             replies,
             queue: VecDeque::new(),
             next_id: 0,
-            decoded: 0,
+            stats: Stats::default(),
         })
     }
 }
@@ -128,7 +128,7 @@ impl Engine for ScriptedEngine {
         let key = (request.row, request.call);
         let result = match self.replies.get(&key) {
             Some((text, stop)) => {
-                self.decoded += 1;
+                self.stats.decoded += 1;
                 Ok(Completion {
                     text: text.clone(),
                     tokens: Vec::new(),
@@ -149,7 +149,8 @@ impl Engine for ScriptedEngine {
         self.queue.len()
     }
 
-    fn decoded_tokens(&self) -> u64 {
-        self.decoded
+    /// A reply counts as one token: it has no others.
+    fn stats(&self) -> Stats {
+        self.stats
     }
 }

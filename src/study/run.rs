@@ -133,7 +133,7 @@ impl Driver<'_> {
                 for finished in self.engine.step() {
                     self.finished(finished)?;
                 }
-                self.progress.tick(self.engine.decoded_tokens());
+                self.progress.tick(self.engine.stats().decoded);
             } else if self.judging > 0 {
                 if let Ok(judged) = self.judged.1.recv() {
                     self.take(judged, stop)?;

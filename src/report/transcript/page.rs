@@ -147,6 +147,7 @@ fn reply_heading(call: &CallRecord) -> String {
     let stop = serde_json::to_value(call.stop).unwrap_or_default();
     let ended = match stop.as_str() {
         Some("max_tokens") => "cut by the cap on new tokens",
+        Some("stop_string") => "ended before a stop string",
         _ => "ended by the model",
     };
     match call.reused_from {

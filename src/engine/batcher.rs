@@ -1,0 +1,189 @@
+//! Requests to completions over a [`Backend`]: one forward pass per step, over every running row.
+//!
+//! Not the choice of rows and blocks (`scheduler`), and nothing of a model but its logits and how its tokens are
+//! spelled.
+
+use super::row::{Row, Vocabulary};
+use super::scheduler::{Limits, Piece, Scheduler};
+use super::{Completion, EngineError, Finished, Request, RequestId, Stats};
+use crate::backend::{BLOCK, Backend, BackendError, Step};
+
+/// A backend and the rows that it computes.
+pub struct Batcher {
+    backend: Box<dyn Backend>,
+    scheduler: Scheduler,
+    /// Requests that cannot run at all, until the next step says so.
+    refused: Vec<Finished>,
+    next_id: u64,
+}
+
+impl Batcher {
+    /// Makes room for keys and values on the backend.
+    ///
+    /// # Errors
+    /// [`BackendError::Memory`] when `limits.kv_bytes` cannot be had, or is less than a block.
+    pub fn new(mut backend: Box<dyn Backend>, limits: Limits) -> Result<Self, BackendError> {
+        let per_block = backend.block_bytes().max(1);
+        let blocks = u32::try_from(limits.kv_bytes / per_block).unwrap_or(u32::MAX);
+        if blocks == 0 {
+            return Err(BackendError::Memory {
+                bytes: limits.kv_bytes,
+                reason: format!("one block of {BLOCK} positions takes {per_block}"),
+            });
+        }
+        backend.reserve(blocks as usize)?;
+        Ok(Self {
+            scheduler: Scheduler::new(limits, blocks, backend.invariant()),
+            backend,
+            refused: Vec::new(),
+            next_id: 0,
+        })
+    }
+
+    /// Queues a request.
+    pub fn submit(&mut self, request: Request) -> RequestId {
+        self.next_id += 1;
+        let id = RequestId(self.next_id);
+        match self.check(&request) {
+            Ok(()) => self.scheduler.enqueue(Row::new(id, request)),
+            Err(error) => self.refused.push(Finished {
+                id,
+                result: Err(error),
+            }),
+        }
+        id
+    }
+
+    fn check(&self, request: &Request) -> Result<(), EngineError> {
+        let (tokens, new) = (&request.prompt.tokens, request.sampling.max_tokens);
+        let (prompt, limit, vocab) = (tokens.len(), self.backend.context(), self.backend.vocab());
+        if prompt == 0 {
+            return Err(EngineError::Encode("it has no tokens".into()));
+        }
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocab) {
+            return Err(EngineError::Encode(format!(
+                "it has token {id}, but the model has {vocab} tokens"
+            )));
+        }
+        if prompt.saturating_add(new) > limit {
+            return Err(EngineError::Context { prompt, new, limit });
+        }
+        // The last token is chosen and not computed.
+        let (wanted, held) = (prompt + new.max(1) - 1, self.scheduler.positions());
+        if wanted > held {
+            return Err(EngineError::Blocks { wanted, held });
+        }
+        Ok(())
+    }
+
+    /// Advances the batch by one forward pass and returns what it finished.
+    pub fn step(&mut self, vocabulary: &dyn Vocabulary) -> Vec<Finished> {
+        let mut finished = std::mem::take(&mut self.refused);
+        let pieces = self.scheduler.plan();
+        if pieces.is_empty() {
+            return finished;
+        }
+        // From the last row on, so that the indices of the others stay true when one is taken out.
+        match self.forward(&pieces) {
+            Ok(logits) => {
+                for (piece, logits) in pieces.iter().zip(logits).rev() {
+                    if let Some(result) = self.advance(*piece, &logits, vocabulary) {
+                        let id = self.scheduler.remove(piece.row);
+                        finished.push(Finished { id, result });
+                    }
+                }
+            }
+            // A pass is one computation: when it fails, each of its requests fails with the same words, and what
+            // they were computing is not published.
+            Err(error) => {
+                let reason = error.to_string();
+                for piece in pieces.iter().rev() {
+                    let id = self.scheduler.remove(piece.row);
+                    let result = Err(compute_error(reason.clone()).into());
+                    finished.push(Finished { id, result });
+                }
+            }
+        }
+        finished
+    }
+
+    /// Computes the pieces; the logits `(vocab,)` of each that ends with its row's last token, nothing of the others.
+    fn forward(&mut self, pieces: &[Piece]) -> Result<Vec<Vec<f32>>, BackendError> {
+        let rows = self.scheduler.running();
+        let batch: Vec<Step<'_>> = pieces
+            .iter()
+            .map(|piece| {
+                let row = &rows[piece.row];
+                Step {
+                    tokens: &row.tokens[row.computed..piece.end],
+                    start: row.computed,
+                    blocks: &row.blocks,
+                    logits: usize::from(piece.end == row.tokens.len()),
+                }
+            })
+            .collect();
+        let logits = self.backend.forward(&batch)?;
+        let wanted = batch.iter().map(|step| step.logits * self.backend.vocab());
+        if wanted.ne(logits.iter().map(Vec::len)) {
+            return Err(compute_error(format!(
+                "expected logits for {} steps, found {} lists of other lengths",
+                batch.len(),
+                logits.len()
+            )));
+        }
+        Ok(logits)
+    }
+
+    /// Books a piece as computed, and gives its row the next token if that is what it was for; how the row ended
+    /// when it did.
+    fn advance(
+        &mut self,
+        piece: Piece,
+        logits: &[f32],
+        vocabulary: &dyn Vocabulary,
+    ) -> Option<Result<Completion, EngineError>> {
+        let row = self.scheduler.computed(piece);
+        let ended = if piece.end < row.tokens.len() {
+            None
+        } else {
+            match row.advance(logits, vocabulary) {
+                Ok(ended) => ended,
+                // What gave such logits is not shown to other rows.
+                Err(error) => return Some(Err(error)),
+            }
+        };
+        if !logits.is_empty() {
+            self.scheduler.decoded();
+        }
+        self.scheduler.publish(piece.row);
+        ended.map(Ok)
+    }
+
+    /// Requests submitted and not finished.
+    pub fn pending(&self) -> usize {
+        self.refused.len() + self.scheduler.len()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        self.scheduler.stats()
+    }
+
+    /// The text of an unfinished request that nothing can change any more.
+    pub fn partial(&self, id: RequestId) -> Option<String> {
+        self.scheduler.row(id).map(Row::settled)
+    }
+
+    /// Says which rule of the scheduler is broken, if one is.
+    #[cfg(test)]
+    pub fn audit(&self) -> Result<(), String> {
+        self.scheduler.audit()
+    }
+}
+
+fn compute_error(reason: String) -> BackendError {
+    BackendError::Compute {
+        op: "forward",
+        reason,
+    }
+}

@@ -1,0 +1,176 @@
+//! One request on its way to a completion.
+//!
+//! Not which rows run or how they are cut into steps (`scheduler`). A row keeps its tokens, its text and its timing
+//! when it loses its blocks; only the positions computed are then gone.
+
+use super::blocks::{Chain, chain, chains};
+use super::sampler::{sample, stream};
+use super::text::Text;
+use super::{Completion, Cost, EngineError, Request, RequestId, StopReason};
+use crate::backend::{BLOCK, BlockId};
+use std::time::Instant;
+
+/// What the engine must know of a tokenizer.
+pub trait Vocabulary {
+    /// Whether a token ends a turn.
+    fn ends(&self, id: u32) -> bool;
+
+    /// What a token adds to the text, in bytes.
+    fn bytes(&self, id: u32) -> &[u8];
+}
+
+/// A request, what it has so far, and the blocks it holds.
+pub struct Row {
+    /// Its name; ascending in the order of submission.
+    pub id: RequestId,
+    /// Prompt and completion so far.
+    pub tokens: Vec<u32>,
+    /// Chains of the full blocks that may be shared, as far as they are known: of the prompt, and of the completion
+    /// as it is published.
+    pub chains: Vec<Chain>,
+    /// The block table; empty while it waits.
+    pub blocks: Vec<BlockId>,
+    /// How many of its first blocks are in the prefix cache under this row's hold.
+    pub published: usize,
+    /// Positions in its blocks.
+    pub computed: usize,
+    /// The most positions that it had in its blocks or found cached at any time.
+    pub reached: usize,
+    request: Request,
+    stream: u64,
+    text: Text,
+    cost: Cost,
+    submitted: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+}
+
+impl Row {
+    /// A row that waits.
+    pub fn new(id: RequestId, request: Request) -> Self {
+        Self {
+            id,
+            tokens: request.prompt.tokens.clone(),
+            chains: chains(&request.prompt.tokens),
+            blocks: Vec::new(),
+            published: 0,
+            computed: 0,
+            reached: 0,
+            stream: stream(&request.row, request.call),
+            request,
+            text: Text::default(),
+            cost: Cost::default(),
+            submitted: Instant::now(),
+            started: None,
+            first_token: None,
+        }
+    }
+
+    /// Tokens of the prompt.
+    pub fn prompt_len(&self) -> usize {
+        self.request.prompt.tokens.len()
+    }
+
+    /// Chains of the blocks that it may take from the prefix cache: one token at least stays to be computed, because
+    /// its logits are needed.
+    pub fn shareable(&self) -> &[Chain] {
+        let most = self.tokens.len().saturating_sub(1) / BLOCK;
+        &self.chains[..most.min(self.chains.len())]
+    }
+
+    /// Takes its block table, whose first `cached` blocks are computed; returns how many prompt tokens are thereby
+    /// spared that no earlier run of this row had.
+    pub fn start(&mut self, blocks: Vec<BlockId>, cached: usize) -> usize {
+        self.blocks = blocks;
+        self.published = cached;
+        self.computed = cached * BLOCK;
+        let spared = self.computed.saturating_sub(self.reached);
+        self.reached += spared;
+        self.cost.cached_tokens += spared;
+        if self.started.is_none() {
+            let now = Instant::now();
+            self.started = Some(now);
+            self.cost.queued_us = micros(self.submitted, now);
+        }
+        spared
+    }
+
+    /// Gives its blocks back; the row can wait again.
+    pub fn stop(&mut self) -> Vec<BlockId> {
+        self.published = 0;
+        self.computed = 0;
+        std::mem::take(&mut self.blocks)
+    }
+
+    /// The chain of its block `index`, which is full: the first whose chain is not known yet, or one before it.
+    pub fn chain_of(&mut self, index: usize) -> Chain {
+        if let Some(&known) = self.chains.get(index) {
+            return known;
+        }
+        let next = chain(
+            self.chains.last(),
+            &self.tokens[index * BLOCK..(index + 1) * BLOCK],
+        );
+        self.chains.push(next);
+        next
+    }
+
+    /// Chooses the next token from the logits `(vocab,)` of its last position; the completion when that ends it.
+    ///
+    /// # Errors
+    /// [`EngineError::NonFinite`].
+    pub fn advance(
+        &mut self,
+        logits: &[f32],
+        vocabulary: &dyn Vocabulary,
+    ) -> Result<Option<Completion>, EngineError> {
+        let sampling = &self.request.sampling;
+        let token = sample(logits, sampling, &self.tokens, self.request.seed, self.stream)?;
+        self.first_token.get_or_insert_with(Instant::now);
+        let stop = if vocabulary.ends(token) {
+            StopReason::EndOfTurn
+        } else {
+            self.tokens.push(token);
+            if self.text.push(vocabulary.bytes(token), &sampling.stop) {
+                StopReason::StopString
+            } else if self.completion().len() < sampling.max_tokens {
+                return Ok(None);
+            } else {
+                StopReason::MaxTokens
+            }
+        };
+        Ok(Some(self.finish(stop)))
+    }
+
+    fn finish(&mut self, stop: StopReason) -> Completion {
+        let now = Instant::now();
+        let first = self.first_token.unwrap_or(now);
+        self.cost.prefill_us = micros(self.started.unwrap_or(first), first);
+        self.cost.decode_us = micros(first, now);
+        tracing::debug!(
+            row = self.request.row,
+            total_us = micros(self.submitted, now),
+            "completed"
+        );
+        Completion {
+            text: self.text.whole(),
+            tokens: self.completion().to_vec(),
+            stop,
+            cost: self.cost,
+        }
+    }
+
+    /// The new tokens so far.
+    fn completion(&self) -> &[u32] {
+        &self.tokens[self.prompt_len()..]
+    }
+
+    /// The text so far that nothing can change any more.
+    pub fn settled(&self) -> String {
+        self.text.settled(&self.request.sampling.stop)
+    }
+}
+
+fn micros(from: Instant, to: Instant) -> u64 {
+    to.saturating_duration_since(from).as_micros() as u64
+}
