@@ -128,3 +128,6 @@ impl Backend for CpuBackend {
         Ok(pool.enter(|| decoder.forward(context, cache, batch)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,3 +208,6 @@ fn compute_tile(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
