@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-use veriharness::backend::candle::{CandleBackend, Products};
+use veriharness::backend::cpu::{CpuBackend, Options};
 use veriharness::backend::{BLOCK, Backend, BackendError, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
 use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
@@ -18,8 +18,8 @@ static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
     Arc::new(Model::open(&path).unwrap())
 });
 
-fn backend() -> CandleBackend {
-    CandleBackend::load(&MODEL, Products::Quantized).unwrap()
+fn backend() -> CpuBackend {
+    CpuBackend::load(&MODEL, Options::default()).unwrap()
 }
 
 fn engine(limits: Limits) -> LocalEngine {
@@ -166,8 +166,7 @@ fn the_cap_and_the_context_hold() {
     ));
 }
 
-/// Two rows for whose keys and values there is no room together: the younger one is computed again, with the same
-/// cuts, and candle's bits depend on the cuts.
+/// Two rows for whose keys and values there is no room together: the younger one is computed again.
 #[test]
 fn a_preempted_row_goes_on_as_if_nothing_had_happened() {
     let block_bytes = backend().block_bytes();
@@ -206,7 +205,7 @@ fn a_preempted_row_goes_on_as_if_nothing_had_happened() {
 type Logits = Result<Vec<Vec<f32>>, BackendError>;
 
 /// A backend that breaks in a chosen way.
-struct Broken(CandleBackend, fn(Vec<Vec<f32>>) -> Logits);
+struct Broken(CpuBackend, fn(Vec<Vec<f32>>) -> Logits);
 
 impl Backend for Broken {
     fn name(&self) -> &str {
