@@ -3,6 +3,7 @@
 //! Not a fix and not a benchmark. A missing thing is a line that says what it would be needed for.
 
 use super::machine;
+use crate::backend::cpu::Isa;
 use clap::Args;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -75,14 +76,20 @@ fn machine_lines() -> Vec<(String, String)> {
 }
 
 fn backend_lines() -> Vec<(String, String)> {
+    let isas: Vec<_> = Isa::available().into_iter().rev().map(Isa::name).collect();
+    let cpu = format!("on: {} (the same bits on each)", isas.join(", "));
     let candle = match cfg!(any(target_feature = "avx2", target_feature = "neon")) {
-        true => "candle, built for this kind of CPU's vector instructions",
-        false => "candle, built without AVX2: slow; build inside the repository, whose config turns it on",
+        true => "on, built for this kind of CPU's vector instructions",
+        false => "on, the reference; built without vector instructions: slow",
     };
     let driver = machine::read_trimmed("/proc/driver/nvidia/version")
         .and_then(|text| text.lines().next().map(str::to_owned))
         .unwrap_or_else(|| "no NVIDIA driver; models run on the CPU".into());
-    vec![("cpu".into(), candle.into()), ("cuda".into(), driver)]
+    vec![
+        ("cpu".into(), cpu),
+        ("candle".into(), candle.into()),
+        ("cuda".into(), driver),
+    ]
 }
 
 fn model_lines() -> Vec<(String, String)> {

@@ -4,20 +4,6 @@
 
 use std::path::Path;
 
-/// CPU features that this build was compiled to use, and this CPU lacks; `None` when it can run.
-pub fn missing_features() -> Option<String> {
-    if !cfg!(all(target_arch = "x86_64", target_feature = "avx2")) {
-        return None;
-    }
-    let have = cpu_flags();
-    // Without /proc/cpuinfo there is nothing to compare with.
-    let missing: Vec<&str> = ["avx2", "fma", "f16c", "bmi2", "movbe"]
-        .into_iter()
-        .filter(|flag| !have.is_empty() && !have.iter().any(|f| f == flag))
-        .collect();
-    (!missing.is_empty()).then(|| missing.join(", "))
-}
-
 /// Flags of the first CPU; empty when unknown.
 pub fn cpu_flags() -> Vec<String> {
     let flags = cpuinfo("flags")

@@ -69,12 +69,6 @@ enum Command {
 
 /// Parses the process's arguments, runs, and returns its exit code. A closed pipe is success.
 pub fn main() -> u8 {
-    if let Some(missing) = machine::missing_features() {
-        complain(&format!(
-            "this build needs a CPU with {missing}; build with an empty .cargo/config.toml for a slower one that does not"
-        ));
-        return UNEXPECTED;
-    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

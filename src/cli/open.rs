@@ -27,6 +27,9 @@ pub struct BackendArgs {
     /// Threads that compute; 0: one per core. Never changes a result
     #[arg(long, env = "VERIHARNESS_THREADS", value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// Memory for keys and values, in MiB: of running rows, and of prompts to come
+    #[arg(long, env = "VERIHARNESS_KV_MIB", value_name = "MIB", default_value_t = 1024)]
+    kv_mib: usize,
     /// Instructions of the cpu backend: plain, avx2, avx512; the best there are if not given. Never changes a result
     #[arg(long, env = "VERIHARNESS_ISA", value_name = "NAME", hide = true)]
     isa: Option<String>,
@@ -96,7 +99,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// When no source has it, or it is not a model that this program runs.
-pub fn engine(spec: &str, backend: &BackendArgs, batch: usize) -> anyhow::Result<Opened> {
+pub fn engine(spec: &str, flags: &BackendArgs, batch: usize) -> anyhow::Result<Opened> {
     if let Some(file) = spec.strip_prefix("scripted:") {
         let engine = Box::new(ScriptedEngine::open(Path::new(file))?);
         return Ok(Opened {
@@ -120,9 +123,10 @@ pub fn engine(spec: &str, backend: &BackendArgs, batch: usize) -> anyhow::Result
             model.sha256
         );
     }
-    let backend = backend.load(&model)?;
+    let backend = flags.load(&model)?;
     let limits = Limits {
         batch,
+        kv_bytes: flags.kv_mib.saturating_mul(1 << 20),
         ..Limits::default()
     };
     Ok(Opened {

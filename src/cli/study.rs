@@ -45,7 +45,7 @@ pub struct StudyArgs {
     #[arg(long, env = "VERIHARNESS_LIMIT", value_name = "N")]
     limit: Option<usize>,
     /// Rows in work at once
-    #[arg(long, env = "VERIHARNESS_CONCURRENCY", default_value_t = 1, value_name = "N")]
+    #[arg(long, env = "VERIHARNESS_CONCURRENCY", default_value_t = 8, value_name = "N")]
     concurrency: usize,
     /// Change a value of the study (a.b=v, lane.0.budgets=[2,4]); the result is another run
     #[arg(long, env = "VERIHARNESS_SET", value_name = "KEY=VALUE")]
