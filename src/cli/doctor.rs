@@ -28,7 +28,7 @@ pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
     for (title, lines) in sections {
         writeln!(out, "\n{title}")?;
         for (name, value) in lines {
-            writeln!(out, "  {name:<18} {value}")?;
+            writeln!(out, "  {name:<22} {value}")?;
         }
     }
     Ok(super::DONE)

@@ -2,9 +2,11 @@
 //!
 //! Not the work itself: a subcommand turns flags into values and hands them on.
 
+pub mod bench;
 pub mod completions;
 pub mod doctor;
 pub mod game;
+pub mod generate;
 pub mod machine;
 pub mod model;
 pub mod open;
@@ -61,6 +63,10 @@ enum Command {
     Model(model::ModelArgs),
     /// Games: list, show, play, verify
     Game(game::GameArgs),
+    /// One reply of a model, printed as it grows
+    Generate(generate::GenerateArgs),
+    /// How fast models are computed here; --policies: on a run's prompts
+    Bench(bench::BenchArgs),
     /// What this machine has and what is missing
     Doctor(doctor::DoctorArgs),
     /// Shell completions, to stdout
@@ -91,6 +97,8 @@ pub fn main() -> u8 {
         Command::Trace(args) => trace::run(args),
         Command::Model(args) => model::run(args),
         Command::Game(args) => game::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
     };

@@ -51,6 +51,19 @@ impl BackendArgs {
         candle.into_iter().chain(exact).collect()
     }
 
+    /// What computes, in words.
+    pub fn describe(&self) -> String {
+        let threads = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let isa = self.isa.as_deref().unwrap_or(Isa::best().name());
+        match self.backend {
+            BackendName::Cpu => format!("cpu, {threads} threads, {isa}"),
+            BackendName::Candle => "candle, its own threads".to_owned(),
+        }
+    }
+
     /// Loads the weights of a model.
     ///
     /// # Errors

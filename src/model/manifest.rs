@@ -138,6 +138,19 @@ pub fn all() -> Result<Vec<Manifest>, ModelError> {
     BUILT_IN.iter().map(|(path, text)| parse(path, text)).collect()
 }
 
+/// The manifest that serves where no model is named.
+///
+/// # Errors
+/// As [`all`].
+pub fn default() -> Result<Manifest, ModelError> {
+    let manifests = all()?;
+    let chosen = manifests
+        .iter()
+        .position(|manifest| manifest.default)
+        .unwrap_or(0);
+    Ok(manifests[chosen].clone())
+}
+
 /// The manifest of a name.
 ///
 /// # Errors
