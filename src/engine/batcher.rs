@@ -187,3 +187,6 @@ fn compute_error(reason: String) -> BackendError {
         reason,
     }
 }
+
+#[cfg(test)]
+mod tests;
