@@ -83,7 +83,7 @@ fn only_run(runs: &Path) -> PathBuf {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["study"],
         &["report"],
@@ -92,6 +92,8 @@ fn help_of_every_command() {
         &["trace", "export"],
         &["model"],
         &["game"],
+        &["generate"],
+        &["bench"],
         &["doctor"],
         &["completions"],
     ];
@@ -100,11 +102,7 @@ fn help_of_every_command() {
         assert_eq!(output.status.code(), Some(0));
         let text = stdout(&output);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        let name = if command.is_empty() {
-            "help".into()
-        } else {
-            format!("help_{}", command.join("_"))
-        };
+        let name = [&["help"], command].concat().join("_");
         insta::assert_snapshot!(name, text);
     }
 }

@@ -3,12 +3,14 @@
 //! Not a conversation and not a study: nothing is judged or kept.
 
 use super::open::{self, BackendArgs};
+use super::study::stop_on_signal;
 use crate::engine::{Completion, Engine, Request, Sampling, StopReason};
 use crate::model::chat::Message;
 use crate::model::manifest;
 use anyhow::Context;
 use clap::Args;
 use std::io::{IsTerminal, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
@@ -73,7 +75,7 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
         repetition_penalty: args.repetition_penalty,
         stop: args.stop,
     };
-    sampling.check().map_err(anyhow::Error::msg)?;
+    sampling.check().map_err(flag_error)?;
     let text = match args.prompt.as_str() {
         "-" => {
             let mut text = String::new();
@@ -99,19 +101,38 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
         prompt,
         sampling,
     };
-    let completion = stream(&mut *engine, request)?;
+    let stop = stop_on_signal("stopped")?;
+    let Some(completion) = stream(&mut *engine, request, &stop)? else {
+        return Ok(super::INTERRUPTED);
+    };
     if std::io::stderr().is_terminal() {
         super::complain(&summary(tokens, &completion));
     }
     Ok(super::DONE)
 }
 
-/// Prints the reply as it grows.
-fn stream(engine: &mut dyn Engine, request: Request) -> anyhow::Result<Completion> {
+/// A setting's name, the value and the range, for someone who gave a flag.
+fn flag_error(said: String) -> anyhow::Error {
+    match said.split_once(':') {
+        Some((name, rest)) => anyhow::anyhow!("--{}:{rest}", name.replace('_', "-")),
+        None => anyhow::anyhow!(said),
+    }
+}
+
+/// Prints the reply as it grows; `None` when the user stopped it.
+fn stream(
+    engine: &mut dyn Engine,
+    request: Request,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<Completion>> {
     let mut out = std::io::stdout().lock();
     let id = engine.submit(request);
     let mut shown = 0;
     loop {
+        if stop.load(Ordering::SeqCst) {
+            writeln!(out)?;
+            return Ok(None);
+        }
         let finished = engine.step().into_iter().find(|finished| finished.id == id);
         let text = match &finished {
             None => engine.partial(id).unwrap_or_default(),
@@ -125,7 +146,7 @@ fn stream(engine: &mut dyn Engine, request: Request) -> anyhow::Result<Completio
         if let Some(finished) = finished {
             let completion = finished.result?;
             writeln!(out)?;
-            return Ok(completion);
+            return Ok(Some(completion));
         }
     }
 }

@@ -53,15 +53,23 @@ impl BackendArgs {
 
     /// What computes, in words.
     pub fn describe(&self) -> String {
-        let threads = match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
-        let isa = self.isa.as_deref().unwrap_or(Isa::best().name());
-        match self.backend {
-            BackendName::Cpu => format!("cpu, {threads} threads, {isa}"),
-            BackendName::Candle => "candle, its own threads".to_owned(),
+        match (self.threads(), self.isa()) {
+            (Some(threads), Some(isa)) => format!("cpu, {threads} threads, {isa}"),
+            _ => "candle, its own threads".to_owned(),
         }
+    }
+
+    /// How many threads compute; `None` where the backend decides that.
+    pub fn threads(&self) -> Option<usize> {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.threads == 0 { all() } else { self.threads };
+        (self.backend == BackendName::Cpu).then_some(threads)
+    }
+
+    /// Name of the instructions; `None` where the backend decides that.
+    pub fn isa(&self) -> Option<&str> {
+        let isa = self.isa.as_deref().unwrap_or(Isa::best().name());
+        (self.backend == BackendName::Cpu).then_some(isa)
     }
 
     /// Loads the weights of a model.

@@ -93,7 +93,7 @@ pub fn run(args: StudyArgs) -> anyhow::Result<u8> {
 
     let mut opened = open::engine(&plan.study.model, &args.backend, args.concurrency)?;
     // Only from here on is there a commit to wait for; before, a signal ends the process, and a pull resumes.
-    let stop = stop_on_signal()?;
+    let stop = stop_on_signal("stopping after the commit in progress; once more stops at once")?;
     let header = Header {
         study: plan.study.name.clone(),
         study_sha256: plan.study.sha256(),
@@ -214,8 +214,9 @@ fn dry_run(plan: &Plan, rows: &[Arc<crate::agent::RowSpec>], dir: &Path) -> anyh
     Ok(super::DONE)
 }
 
-/// The first signal asks the driver to stop after its commit; the second ends the process.
-fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+/// The first signal sets the flag, which stops the work at its next good place, and says `first`; the second ends
+/// the process.
+pub(super) fn stop_on_signal(first: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     ctrlc::set_handler(move || {
@@ -223,7 +224,7 @@ fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
             #[expect(clippy::exit, reason = "the user asked twice")]
             std::process::exit(i32::from(super::INTERRUPTED));
         }
-        super::complain("stopping after the commit in progress; once more stops at once");
+        super::complain(first);
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(stop)

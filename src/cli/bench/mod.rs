@@ -43,14 +43,19 @@ pub struct BenchArgs {
         default_value = "1,4,16"
     )]
     batch: Vec<usize>,
-    /// Measurements per test, beside one before them that does not count
-    #[arg(long, env = "VERIHARNESS_REPEAT", value_name = "N", default_value_t = 4)]
+    /// Measurements per test; the first warms up and does not count
+    #[arg(long, env = "VERIHARNESS_REPEAT", value_name = "N", default_value_t = 5)]
     repeat: usize,
     /// Decoding throughput per policy instead, on the prompts of this recorded run
-    #[arg(long, env = "VERIHARNESS_POLICIES", value_name = "RUN")]
+    #[arg(
+        long,
+        env = "VERIHARNESS_POLICIES",
+        value_name = "RUN",
+        conflicts_with_all = ["pp", "tg", "batch", "repeat"]
+    )]
     policies: Option<PathBuf>,
     /// Rows in work at once, with --policies
-    #[arg(long, env = "VERIHARNESS_CONCURRENCY", value_name = "N", default_value_t = 8)]
+    #[arg(long, env = "VERIHARNESS_CONCURRENCY", value_name = "N", default_value_t = 4)]
     concurrency: usize,
     /// Form of the table
     #[arg(long, env = "VERIHARNESS_FORMAT", value_enum, default_value_t = Format::Md)]
@@ -62,8 +67,11 @@ pub struct BenchArgs {
 /// Form of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// A Markdown table
     Md,
+    /// A line per row, with all digits
     Csv,
+    /// One document, with the machine
     Json,
 }
 

@@ -2,21 +2,22 @@
 //!
 //! Not scheduling or sampling: steps go straight to the backend, tokens are drawn by seed or are the likeliest.
 
-use super::super::machine;
-use super::super::model::Bar;
 use super::BenchArgs;
-use super::table::Figures;
+use super::table::{Cell, Figures, number, three_digits, words};
 use crate::backend::{BLOCK, Backend, BlockId, Step};
+use crate::cli::model::Bar;
 use crate::model::{self, Model, manifest};
 use crate::rng;
-use anyhow::ensure;
-use serde_json::json;
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Prompt tokens before the first measured one of a decode test.
 const BEFORE: usize = 32;
-/// Most prompt tokens of a forward pass, as in the engine.
-const CHUNK: usize = 512;
+/// Largest number that a test may have.
+const MOST: usize = 1 << 16;
+/// Seed of the prompts.
+const SEED: u64 = 1;
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +46,9 @@ impl Test {
 
 /// Measures all models.
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
-    ensure!(
-        args.repeat >= 1,
-        "--repeat: expected at least 1, found {}",
-        args.repeat
-    );
-    let sizes = [("--pp", &args.pp), ("--tg", &args.tg), ("--batch", &args.batch)];
-    for (flag, sizes) in sizes {
-        let wrong = sizes.iter().find(|n| !(1..=1 << 16).contains(*n));
-        ensure!(
-            wrong.is_none(),
-            "{flag}: expected 1 to 65536, found {}",
-            wrong.unwrap_or(&0)
-        );
+    check("--repeat", &[args.repeat], 2)?;
+    for (flag, sizes) in [("--pp", &args.pp), ("--tg", &args.tg), ("--batch", &args.batch)] {
+        check(flag, sizes, 1)?;
     }
     let models = match args.model.is_empty() {
         true => vec![manifest::default()?.name],
@@ -70,94 +61,109 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         .flat_map(|&new| args.batch.iter().map(move |&batch| Test::Decode { new, batch }));
     let tests: Vec<Test> = prompts.chain(decodes).collect();
     let mut figures = Figures {
-        names: vec!["model", "MB", "M params", "backend", "test", "t/s", "± sd"],
+        columns: vec![
+            words("model", "model"),
+            number("bytes", "size"),
+            number("parameters", "params"),
+            words("backend", "backend"),
+            number("threads", "thr"),
+            words("test", "test"),
+            number("tokens_per_second", "t/s"),
+            number("deviation", ""),
+            words("note", ""),
+        ],
         rows: Vec::new(),
     };
-    super::super::complain(&format!("{}; {}", machine::cpu_name(), args.backend.describe()));
     for spec in &models {
         let located = model::obtain(spec, &mut Bar::default())?;
         let model = Model::open(&located.path)?;
-        let bytes: u64 = model.weights.entries().map(|(_, entry)| entry.bytes).sum();
-        let numbers: usize = model
-            .weights
-            .entries()
-            .map(|(_, entry)| entry.shape.iter().product::<usize>())
-            .sum();
+        let (bytes, parameters) = sizes(&model)?;
         let mut backend = args.backend.load(&model)?;
         for test in &tests {
-            let rates = match test.size().0 <= backend.context() {
-                true => measure(&mut *backend, *test, args.repeat)?,
-                false => Vec::new(),
+            let (needed, held) = (test.size().0, backend.context());
+            let (rates, note) = match needed <= held {
+                true => (measure(&mut *backend, *test, args.repeat)?, Value::Null),
+                false => (
+                    Vec::new(),
+                    json!(format!("{needed} positions needed, the context holds {held}")),
+                ),
             };
-            let (mean, sd) = spread(&rates);
+            let (mean, deviation) = spread(&rates);
+            let rate = match (mean, deviation) {
+                (None, _) => "context too small".to_owned(),
+                (Some(mean), None) => three_digits(mean),
+                (Some(mean), Some(sd)) => format!("{} ± {}", three_digits(mean), three_digits(sd)),
+            };
             figures.rows.push(vec![
-                json!(located.name),
-                json!(bytes / 1_000_000),
-                json!(numbers / 1_000_000),
-                json!(backend.name()),
-                json!(test.name()),
-                mean.map_or(json!("context too small"), |mean| json!(mean)),
-                json!(sd),
+                Cell::plain(json!(located.name)),
+                Cell::shown(json!(bytes), format!("{:.2} GB", bytes as f64 / 1e9)),
+                Cell::shown(json!(parameters), format!("{:.2} B", parameters as f64 / 1e9)),
+                Cell::plain(json!(backend.name())),
+                Cell::plain(json!(args.backend.threads())),
+                Cell::plain(json!(test.name())),
+                Cell::shown(json!(mean), rate),
+                Cell::plain(json!(deviation)),
+                Cell::plain(note),
             ]);
         }
     }
-    figures.print(args.format)?;
-    Ok(super::super::DONE)
+    figures.print(args.format, &args.backend)?;
+    Ok(crate::cli::DONE)
 }
 
-/// Tokens per second, `repeat` times.
+fn check(flag: &str, sizes: &[usize], least: usize) -> anyhow::Result<()> {
+    let wrong = sizes.iter().find(|n| !(least..=MOST).contains(*n));
+    ensure!(
+        wrong.is_none(),
+        "{flag}: expected {least} to {MOST}, found {}",
+        wrong.unwrap_or(&0)
+    );
+    Ok(())
+}
+
+/// Bytes of the file, or of a folder's tensors; and numbers in all tensors.
+fn sizes(model: &Model) -> anyhow::Result<(u64, usize)> {
+    let entries = || model.weights.entries().map(|(_, entry)| entry);
+    let bytes = match model.path.is_file() {
+        true => model.path.metadata().context("cannot stat the model")?.len(),
+        false => entries().map(|entry| entry.bytes).sum(),
+    };
+    let numbers = entries().map(|entry| entry.shape.iter().product::<usize>()).sum();
+    Ok((bytes, numbers))
+}
+
+/// Tokens per second, of every round but the first, which warms caches and clocks.
 fn measure(backend: &mut dyn Backend, test: Test, repeat: usize) -> anyhow::Result<Vec<f64>> {
     let (positions, batch) = test.size();
     let per_sequence = positions.div_ceil(BLOCK);
-    backend.reserve(per_sequence * batch)?;
-    let tables: Vec<Vec<BlockId>> = (0..batch)
-        .map(|s| {
-            (0..per_sequence)
-                .map(|i| BlockId((s * per_sequence + i) as u32))
-                .collect()
-        })
+    let blocks = per_sequence.saturating_mul(batch);
+    let ids: Vec<BlockId> = (0..u32::try_from(blocks).context("too many KV blocks")?)
+        .map(BlockId)
         .collect();
-    let vocab = backend.vocab() as u64;
-    let prompt = |sequence: usize, length: usize| -> Vec<u32> {
-        let draw = |i| rng::below(1, sequence as u64, i as u64, vocab) as u32;
-        (0..length).map(draw).collect()
-    };
+    backend.reserve(blocks)?;
+    let tables: Vec<&[BlockId]> = ids.chunks(per_sequence).collect();
     let mut rates = Vec::with_capacity(repeat);
-    for round in 0..=repeat {
+    for round in 0..repeat {
         let (tokens, seconds) = match test {
             Test::Prompt(length) => {
-                let tokens = prompt(0, length);
+                let tokens = prompt(backend.vocab(), 0, length);
                 let started = Instant::now();
-                prefill(backend, &tokens, &tables[0])?;
+                prefill(backend, &tokens, tables[0])?;
                 (length, started.elapsed().as_secs_f64())
             }
             Test::Decode { new, batch } => {
-                let mut last = Vec::new();
+                let mut last = Vec::with_capacity(batch);
                 for (sequence, table) in tables.iter().enumerate() {
-                    last.push(prefill(backend, &prompt(sequence, BEFORE), table)?);
+                    let tokens = prompt(backend.vocab(), sequence, BEFORE);
+                    last.push(prefill(backend, &tokens, table)?);
                 }
                 let started = Instant::now();
                 for index in 0..new {
-                    let steps: Vec<Step<'_>> = last
-                        .iter()
-                        .zip(&tables)
-                        .map(|(token, blocks)| Step {
-                            tokens: std::slice::from_ref(token),
-                            start: BEFORE + index,
-                            blocks,
-                            logits: 1,
-                        })
-                        .collect();
-                    last = backend
-                        .forward(&steps)?
-                        .iter()
-                        .map(|logits| likeliest(logits))
-                        .collect();
+                    last = decode(backend, &last, BEFORE + index, &tables)?;
                 }
                 (new * batch, started.elapsed().as_secs_f64())
             }
         };
-        // The first one warms caches and clocks.
         if round > 0 {
             rates.push(tokens as f64 / seconds);
         }
@@ -165,26 +171,44 @@ fn measure(backend: &mut dyn Backend, test: Test, repeat: usize) -> anyhow::Resu
     Ok(rates)
 }
 
-/// Computes a prompt in the engine's pieces; the likeliest next token.
+/// Token ids of a sequence's prompt, the same in every round.
+fn prompt(vocab: usize, sequence: usize, length: usize) -> Vec<u32> {
+    (0..length)
+        .map(|i| rng::below(vocab as u64, SEED, sequence as u64, i as u64) as u32)
+        .collect()
+}
+
+/// Computes a prompt in one pass; the likeliest next token.
 fn prefill(backend: &mut dyn Backend, tokens: &[u32], blocks: &[BlockId]) -> anyhow::Result<u32> {
-    let mut next = 0;
-    for start in (0..tokens.len()).step_by(CHUNK) {
-        let end = tokens.len().min(start + CHUNK);
-        let step = Step {
-            tokens: &tokens[start..end],
-            start,
+    let step = Step {
+        tokens,
+        start: 0,
+        blocks,
+        logits: 1,
+    };
+    let logits = backend.forward(&[step])?;
+    Ok(likeliest(logits.first().context("the backend returned nothing")?))
+}
+
+/// One more token of every sequence: `last` at `position`; the likeliest after it.
+fn decode(
+    backend: &mut dyn Backend,
+    last: &[u32],
+    position: usize,
+    tables: &[&[BlockId]],
+) -> anyhow::Result<Vec<u32>> {
+    let steps: Vec<Step<'_>> = last
+        .iter()
+        .zip(tables)
+        .map(|(token, blocks)| Step {
+            tokens: std::slice::from_ref(token),
+            start: position,
             blocks,
-            logits: usize::from(end == tokens.len()),
-        };
-        if let Some(logits) = backend
-            .forward(&[step])?
-            .first()
-            .filter(|logits| !logits.is_empty())
-        {
-            next = likeliest(logits);
-        }
-    }
-    Ok(next)
+            logits: 1,
+        })
+        .collect();
+    let logits = backend.forward(&steps)?;
+    Ok(logits.iter().map(|logits| likeliest(logits)).collect())
 }
 
 fn likeliest(logits: &[f32]) -> u32 {
@@ -204,4 +228,25 @@ fn spread(rates: &[f64]) -> (Option<f64>, Option<f64>) {
         Some(mean),
         (rates.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_vary_and_are_the_same_again() {
+        let first = prompt(1000, 0, 64);
+        assert!(first.iter().all(|&id| id < 1000));
+        assert!(first.iter().collect::<std::collections::BTreeSet<_>>().len() > 50);
+        assert_eq!(first, prompt(1000, 0, 64));
+        assert_ne!(first, prompt(1000, 1, 64));
+    }
+
+    #[test]
+    fn mean_and_deviation() {
+        assert_eq!(spread(&[]), (None, None));
+        assert_eq!(spread(&[3.0]), (Some(3.0), None));
+        assert_eq!(spread(&[2.0, 4.0, 6.0]), (Some(4.0), Some(2.0)));
+    }
 }
