@@ -235,7 +235,7 @@ fn a_test_that_does_not_fit_says_so_in_its_row() {
     ];
     let text = said(&args);
     assert!(
-        text.contains("| pp60000 ") && text.contains("context too small"),
+        text.contains("| pp60000 ") && text.contains("| over context |"),
         "{text}"
     );
     let json: Value = serde_json::from_str(&said(&[&args[..], &["--format", "json"]].concat())).unwrap();

@@ -90,7 +90,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
             };
             let (mean, deviation) = spread(&rates);
             let rate = match (mean, deviation) {
-                (None, _) => "context too small".to_owned(),
+                (None, _) => "over context".to_owned(),
                 (Some(mean), None) => three_digits(mean),
                 (Some(mean), Some(sd)) => format!("{} ± {}", three_digits(mean), three_digits(sd)),
             };
