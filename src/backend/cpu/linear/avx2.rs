@@ -71,13 +71,14 @@ unsafe fn rows<F: Format, const T: usize>(
                 let halves = [*x.sums.as_ptr().add(2 * at), *x.sums.as_ptr().add(2 * at + 1)];
                 let scale = _mm256_set1_ps(*x.scales.as_ptr().add(at));
                 if F::HALVES {
-                    for part in 0..2 {
-                        let dot = dot::<F>(&weights, a, part * STEPS / 2, STEPS / 2, halves[part]);
-                        let scale = _mm256_mul_ps(scales.halves[part], scale);
+                    for (part, (half, total)) in scales.halves.into_iter().zip(halves).enumerate() {
+                        let steps = &weights[part * STEPS / 2..][..STEPS / 2];
+                        let dot = dot::<F>(steps, a.add(part * STEPS / 2), total);
+                        let scale = _mm256_mul_ps(half, scale);
                         *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *sum);
                     }
                 } else {
-                    let dot = dot::<F>(&weights, a, 0, STEPS, halves[0] + halves[1]);
+                    let dot = dot::<F>(&weights, a, halves[0] + halves[1]);
                     let scale = _mm256_mul_ps(scales.halves[0], scale);
                     *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *sum);
                 }
@@ -94,18 +95,12 @@ unsafe fn rows<F: Format, const T: usize>(
     }
 }
 
-/// Exact dot products of `count` steps from `first` on, the offset's share taken off; `sum` is that of the activations.
+/// Exact dot products of some steps, the offset's share taken off; `sum` is that of the activations.
 ///
-/// Safety: `first + count` steps of activations lie at `a`.
+/// Safety: as many steps of activations lie at `a`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dot<F: Format>(
-    weights: &[__m256i; STEPS],
-    a: *const i32,
-    first: usize,
-    count: usize,
-    sum: i32,
-) -> __m256i {
+unsafe fn dot<F: Format>(weights: &[__m256i], a: *const i32, sum: i32) -> __m256i {
     // How many products of pairs a 16-bit sum holds: quants are under 2^BITS, activations at most 127.
     let hold = match F::BITS {
         4 => 8,
@@ -118,24 +113,22 @@ unsafe fn dot<F: Format>(
         8 => _mm256_setzero_si256(),
         _ => _mm256_set1_epi32(-F::OFFSET * sum),
     };
-    let mut i = first;
-    while i < first + count {
+    for (index, weights) in weights.chunks(hold).enumerate() {
         let mut pairs = _mm256_setzero_si256();
-        for j in i..first + count.min(i - first + hold) {
-            // SAFETY: j is under first + count.
-            let four = unsafe { _mm256_set1_epi32(a.add(j).read_unaligned()) };
+        for (step, weights) in weights.iter().enumerate() {
+            // SAFETY: there are as many steps at `a` as weights.
+            let four = unsafe { _mm256_set1_epi32(a.add(index * hold + step).read_unaligned()) };
             let products = match F::BITS {
                 8 => {
                     // A product of two pairs of 8-bit numbers would overflow with the offset in: signed it does not.
-                    let signed = _mm256_xor_si256(weights[j], _mm256_set1_epi8(i8::MIN));
+                    let signed = _mm256_xor_si256(*weights, _mm256_set1_epi8(i8::MIN));
                     _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
                 }
-                _ => _mm256_maddubs_epi16(weights[j], four),
+                _ => _mm256_maddubs_epi16(*weights, four),
             };
             pairs = _mm256_add_epi16(pairs, products);
         }
         dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
-        i += hold;
     }
     dot
 }

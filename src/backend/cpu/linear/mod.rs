@@ -124,7 +124,7 @@ pub(super) fn prepare<'a>(
     quantized: &'a mut Quantized,
 ) -> Input<'a> {
     // Float weights take rows of any width; quantised ones come in whole groups.
-    if context.arithmetic == Arithmetic::Fast && columns % GROUP == 0 {
+    if context.arithmetic == Arithmetic::Fast && columns.is_multiple_of(GROUP) {
         quantized.resize(floats.len() / columns, columns);
         let groups = columns / GROUP;
         let (quants, scales, sums, totals) = (

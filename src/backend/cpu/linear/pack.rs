@@ -197,7 +197,7 @@ struct Rows<S> {
 
 impl<S: Source> Rows<S> {
     fn pack<F: Format>(&self, kind: Kind, pool: &Pool) -> Result<Packed, Refusal> {
-        if self.columns % F::SPAN != 0 {
+        if !self.columns.is_multiple_of(F::SPAN) {
             return Err(format!(
                 "expected a multiple of {} inputs, found {}",
                 F::SPAN,
