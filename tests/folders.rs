@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use veriharness::backend::candle::{CandleBackend, Products};
+use veriharness::backend::cpu::{CpuBackend, Options};
 use veriharness::backend::{BLOCK, Backend, BlockId, Step};
+use veriharness::engine::local::{Limits, LocalEngine};
+use veriharness::engine::{Engine, Prompt, Request, Sampling};
 use veriharness::model::chat::Message;
 use veriharness::model::config::Architecture;
 use veriharness::model::fetch::Silent;
@@ -334,4 +337,33 @@ fn the_hub_s_own_cache_opens_through_its_links() {
     let error = Model::open(&home.path().join("other/abc")).unwrap_err();
     assert!(matches!(error, ModelError::Malformed { .. }), "{error}");
     assert!(error.to_string().contains("a link to"), "{error}");
+}
+
+#[test]
+fn a_weight_that_is_no_number_ends_the_row_in_words() {
+    for tensor in ["model.norm.weight", "model.layers.0.mlp.down_proj.weight"] {
+        let folder = copy("qwen2-tied-fp16");
+        let file = folder.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&file).unwrap();
+        let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let table: Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+        let at = 8 + header + table[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+        bytes[at..at + 2].copy_from_slice(&0x7e00u16.to_le_bytes());
+        std::fs::write(&file, bytes).unwrap();
+        let model = Model::open(folder.path()).unwrap();
+        let backend = Box::new(CpuBackend::load(&model, Options::default()).unwrap());
+        let mut engine = LocalEngine::new("tiny".into(), model, backend, Limits::default()).unwrap();
+        engine.submit(Request {
+            row: "row".into(),
+            call: 1,
+            seed: 0,
+            prompt: Prompt {
+                text: String::new(),
+                tokens: vec![5; 40],
+            },
+            sampling: Sampling::default(),
+        });
+        let error = engine.step().remove(0).result.unwrap_err().to_string();
+        assert_eq!(error, "non-finite logits: 512 of 512 at position 40", "{tensor}");
+    }
 }
