@@ -11,7 +11,7 @@ use veriharness::backend::candle::{CandleBackend, Products};
 use veriharness::backend::cpu::{CpuBackend, Options};
 use veriharness::backend::{BLOCK, Backend, BlockId, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
-use veriharness::engine::{Engine, Prompt, Request, Sampling};
+use veriharness::engine::{self, Engine, Request, Sampling};
 use veriharness::model::chat::Message;
 use veriharness::model::config::Architecture;
 use veriharness::model::fetch::Silent;
@@ -357,7 +357,7 @@ fn a_weight_that_is_no_number_ends_the_row_in_words() {
             row: "row".into(),
             call: 1,
             seed: 0,
-            prompt: Prompt {
+            prompt: engine::Prompt {
                 text: String::new(),
                 tokens: vec![5; 40],
             },
