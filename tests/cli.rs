@@ -327,7 +327,9 @@ fn ctrl_c_stops_a_real_study_which_then_resumes() {
         "--set",
         "lane.0.budgets=[2]",
         "--limit",
-        "2",
+        "12",
+        "--concurrency",
+        "1",
     ];
     let args = [&study_args(Path::new("quick"), "smollm2-135m", &runs)[..], &flags].concat();
     let mut child = binary()
