@@ -33,7 +33,7 @@ fn request(row: usize, tokens: Vec<u32>, new: usize) -> Request {
             tokens,
         },
         sampling: Sampling {
-            temperature: if row % 2 == 0 { 0.0 } else { 0.9 },
+            temperature: if row.is_multiple_of(2) { 0.0 } else { 0.9 },
             max_tokens: new,
             ..Sampling::default()
         },
