@@ -1,157 +1,28 @@
-//! Random loads over a backend that remembers what is in its blocks: every request gets the tokens it gets alone.
+//! Random loads over a backend that remembers its blocks: every request gets the tokens it gets alone.
 //!
-//! Not real logits (`tests/reproducible.rs`). The backend's logits are a hash of the sequence as it reads it back through
-//! the block table, so a wrong table, a stale block or one shared too early changes a token.
+//! Not real logits (`tests/reproducible.rs`), and not the watching itself: `fake` has the backend, and the load that
+//! checks the rules of the scheduler after each step.
 
-use super::super::{Completion, Prompt, Sampling, StopReason};
+mod fake;
+
+use super::super::{Prompt, Sampling, StopReason};
 use super::*;
-use crate::rng;
+use fake::{Fake, Load, alone};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
 
-const VOCAB: usize = 40;
-const END: u32 = 39;
-
-/// One place of a block: the token, and where the piece ended in which it was computed.
-type Place = Option<(u32, usize)>;
-
-struct Fake {
-    invariant: bool,
-    blocks: Vec<[Place; BLOCK]>,
-    /// The pass that fails, counted from 0; and the token whose row gets a NaN.
-    failing: Option<usize>,
-    poison: Option<u32>,
-    passes: usize,
+/// A prompt of full blocks of these kinds, and `rest` tokens more: prompts share beginnings, and have equal blocks
+/// behind different beginnings.
+fn tokens(kinds: &[u32], rest: usize) -> Vec<u32> {
+    let last = kinds.iter().sum::<u32>() + 5;
+    let full = kinds.iter().flat_map(|kind| vec![kind; BLOCK]);
+    let token = |(i, kind): (usize, &u32)| (i % BLOCK) as u32 * (2 * kind + 1) % 31;
+    full.chain(std::iter::repeat_n(&last, rest))
+        .enumerate()
+        .map(token)
+        .collect()
 }
 
-impl Fake {
-    fn new(invariant: bool) -> Self {
-        Self {
-            invariant,
-            blocks: Vec::new(),
-            failing: None,
-            poison: None,
-            passes: 0,
-        }
-    }
-
-    fn logits(&self, step: &Step<'_>, end: usize) -> Vec<f32> {
-        let mut state = 7;
-        let mut poisoned = false;
-        for position in 0..end {
-            let block = &self.blocks[step.blocks[position / BLOCK].0 as usize];
-            let (token, cut) = block[position % BLOCK].expect("a position that was never computed");
-            let cut = if self.invariant { 0 } else { cut as u64 };
-            state = rng::value(state, u64::from(token), cut * 100_000 + position as u64);
-            poisoned |= Some(token) == self.poison;
-        }
-        let mut logits: Vec<f32> = (0..VOCAB)
-            .map(|id| (rng::unit(state, 1, id as u64) * 8.0) as f32)
-            .collect();
-        if poisoned {
-            logits[3] = f32::NAN;
-        }
-        logits
-    }
-}
-
-impl Backend for Fake {
-    fn name(&self) -> &str {
-        "fake"
-    }
-    fn vocab(&self) -> usize {
-        VOCAB
-    }
-    fn context(&self) -> usize {
-        1000
-    }
-    fn block_bytes(&self) -> usize {
-        10
-    }
-    fn invariant(&self) -> bool {
-        self.invariant
-    }
-    fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {
-        self.blocks = vec![[None; BLOCK]; blocks];
-        Ok(())
-    }
-    fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
-        self.passes += 1;
-        let mut owned = HashSet::new();
-        for step in batch {
-            step.check(VOCAB, self.context(), self.blocks.len())?;
-            let used = step
-                .blocks
-                .iter()
-                .take((step.start + step.tokens.len()).div_ceil(BLOCK));
-            for block in used.skip(step.start / BLOCK) {
-                assert!(owned.insert(*block), "two steps write to {block:?}");
-            }
-        }
-        for block in batch.iter().flat_map(|step| &step.blocks[..step.start / BLOCK]) {
-            assert!(
-                !owned.contains(block),
-                "{block:?} is read by one step and written by another"
-            );
-        }
-        for step in batch {
-            let end = step.start + step.tokens.len();
-            for (position, token) in (step.start..end).zip(step.tokens) {
-                let block = &mut self.blocks[step.blocks[position / BLOCK].0 as usize];
-                // Whatever a block held before is gone once its first place is written.
-                if position % BLOCK == 0 {
-                    *block = [None; BLOCK];
-                }
-                // Such a backend cuts at multiples of BLOCK by itself.
-                block[position % BLOCK] = Some((*token, end.min((position / BLOCK + 1) * BLOCK)));
-            }
-        }
-        if self.failing == Some(self.passes - 1) {
-            return Err(BackendError::Compute {
-                op: "fake",
-                reason: "gone".into(),
-            });
-        }
-        let row = |step: &Step<'_>| {
-            let end = step.start + step.tokens.len();
-            (end - step.logits + 1..=end)
-                .flat_map(|end| self.logits(step, end))
-                .collect()
-        };
-        Ok(batch.iter().map(row).collect())
-    }
-}
-
-struct Letters(Vec<[u8; 2]>);
-
-impl Letters {
-    fn new() -> Self {
-        Self(
-            (0..VOCAB as u8)
-                .map(|id| [b'a' + id % 26, b'0' + id / 26])
-                .collect(),
-        )
-    }
-}
-
-impl Vocabulary for Letters {
-    fn ends(&self, id: u32) -> bool {
-        id == END
-    }
-    fn bytes(&self, id: u32) -> &[u8] {
-        &self.0[id as usize]
-    }
-}
-
-/// A prompt: tokens of a family that share their beginnings.
-fn tokens(branch: u32, shared: usize, length: usize) -> Vec<u32> {
-    let token = |i: usize| match i < shared {
-        true => i as u32 % 31,
-        false => (i as u32 * 7 + branch * 13) % 31,
-    };
-    (0..length.max(1)).map(token).collect()
-}
-
+/// Every other row is greedy.
 fn request(row: usize, tokens: Vec<u32>, new: usize) -> Request {
     Request {
         row: format!("row {row}"),
@@ -169,194 +40,249 @@ fn request(row: usize, tokens: Vec<u32>, new: usize) -> Request {
     }
 }
 
-fn batcher(fake: Fake, batch: usize, chunk: usize, blocks: usize) -> Batcher {
-    let limits = Limits {
-        batch,
-        chunk,
-        kv_bytes: blocks * 10,
-    };
-    Batcher::new(Box::new(fake), limits).unwrap()
+/// The positions of a request in blocks, at most.
+fn blocks(request: &Request) -> usize {
+    (request.prompt.tokens.len() + request.sampling.max_tokens - 1).div_ceil(BLOCK)
 }
 
-type Results = BTreeMap<RequestId, Result<Completion, String>>;
+/// A request, and how many steps are made before the next one comes.
+fn arrival() -> impl Strategy<Value = (Request, usize)> {
+    let rest = prop_oneof![Just(0), Just(1), Just(BLOCK - 1), 0..BLOCK];
+    let stops = prop::collection::vec("[a-z]?[01][a-z]", 0..2);
+    let prompt = (prop::collection::vec(0u32..2, 0..5), rest);
+    (prompt, 0usize..100, 1usize..70, stops, 0usize..12).prop_map(|((kinds, rest), row, new, stop, gap)| {
+        let rest = if kinds.is_empty() { rest.max(1) } else { rest };
+        let mut request = request(row, tokens(&kinds, rest), new);
+        request.sampling.stop = stop;
+        (request, gap)
+    })
+}
 
-/// Steps until nothing is left; the books must be right after each step.
-fn drain(batcher: &mut Batcher, results: &mut Results) {
-    let letters = Letters::new();
-    for _ in 0..20_000 {
-        if batcher.pending() == 0 {
-            let stats = batcher.stats();
-            assert_eq!(stats.blocks_free + stats.blocks_idle, stats.blocks);
-            return;
-        }
-        step(batcher, &letters, results);
+/// The next call of a row: its prompt holds what the last one answered.
+fn follow_up(request: &Request, answer: &Completion) -> Request {
+    let mut next = request.clone();
+    next.call += 1;
+    next.prompt.tokens.extend(&answer.tokens);
+    next.prompt.tokens.extend([1, 2, 3]);
+    next
+}
+
+/// What a request got, which is what it gets alone; at the second try, when the pass that fails was one of its own.
+fn right(
+    load: &mut Load,
+    id: RequestId,
+    request: &Request,
+    invariant: bool,
+) -> Result<Completion, TestCaseError> {
+    let mut found = load.results[&id].clone();
+    if let Err(error) = &found {
+        prop_assert!(error.contains("gone"), "{}", error);
+        found = load.finish(request);
     }
-    panic!("no end: {:?}", batcher.stats());
-}
-
-fn step(batcher: &mut Batcher, letters: &Letters, results: &mut Results) {
-    for finished in batcher.step(letters) {
-        results.insert(finished.id, finished.result.map_err(|error| error.to_string()));
-    }
-    batcher.audit().unwrap();
-}
-
-fn alone(invariant: bool, request: &Request) -> Completion {
-    let mut batcher = batcher(Fake::new(invariant), 1, 1000, 40);
-    let id = batcher.submit(request.clone());
-    let mut results = Results::new();
-    drain(&mut batcher, &mut results);
-    results.remove(&id).unwrap().unwrap()
+    let (found, right) = (found.unwrap(), alone(invariant, request));
+    prop_assert_eq!(
+        (&found.tokens, found.stop, &found.text),
+        (&right.tokens, right.stop, &right.text)
+    );
+    Ok(found)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn every_request_gets_what_it_gets_alone(
         invariant: bool,
-        rows in prop::collection::vec((0u32..3, 0usize..120, 1usize..150, 1usize..70, 0usize..12), 1..9),
+        arrivals in prop::collection::vec(arrival(), 1..10),
         batch in 1usize..9,
         chunk in 1usize..200,
         spare in 0usize..14,
+        failing in prop::option::weighted(0.3, 0usize..60),
     ) {
-        let requests: Vec<Request> = rows
-            .iter()
-            .enumerate()
-            .map(|(row, (branch, shared, length, new, _))| request(row, tokens(*branch, *shared, *length), *new))
-            .collect();
-        let largest = rows.iter().map(|(_, _, length, new, _)| (length + new - 1).div_ceil(BLOCK)).max().unwrap();
-        let mut batcher = batcher(Fake::new(invariant), batch, chunk, largest + spare);
-        let (letters, mut results, mut ids) = (Letters::new(), Results::new(), Vec::new());
-        for (request, row) in requests.iter().zip(&rows) {
-            ids.push(batcher.submit(request.clone()));
-            for _ in 0..row.4 {
-                step(&mut batcher, &letters, &mut results);
+        let fake = Fake { failing, ..Fake::new(invariant) };
+        let largest = arrivals.iter().map(|(request, _)| blocks(request)).max().unwrap();
+        let pool = largest + spare;
+        let mut load = Load::new(fake, batch, chunk, pool);
+        let mut ids = Vec::new();
+        for (request, gap) in &arrivals {
+            ids.push(load.submit(request));
+            for _ in 0..*gap {
+                load.step();
             }
         }
-        drain(&mut batcher, &mut results);
-        for (id, request) in ids.iter().zip(&requests) {
-            let found = results[id].as_ref().unwrap();
-            let right = alone(invariant, request);
-            prop_assert_eq!((&found.tokens, found.stop, &found.text), (&right.tokens, right.stop, &right.text));
+        load.drain();
+        let failed = load.results.values().filter(|result| result.is_err()).count();
+        if failed == 0 {
+            let stats = load.batcher.stats();
+            let cached = |result: &Result<Completion, _>| result.as_ref().unwrap().cost.cached_tokens;
+            let all_cached: usize = load.results.values().map(cached).sum();
+            prop_assert_eq!(stats.prompt_cached, all_cached as u64);
+            prop_assert_eq!(stats.prompt_cached + stats.prompt_computed, stats.prompt_tokens);
+        }
+        // Then all go on together from where they ended.
+        let mut next = Vec::new();
+        for (id, (request, _)) in ids.iter().zip(&arrivals) {
+            let found = right(&mut load, *id, request, invariant)?;
+            next.push(follow_up(request, &found));
+        }
+        next.retain(|request| blocks(request) <= pool);
+        let ids: Vec<_> = next.iter().map(|request| load.submit(request)).collect();
+        load.drain();
+        for (id, request) in ids.iter().zip(&next) {
+            right(&mut load, *id, request, invariant)?;
         }
     }
 }
 
+/// `Load::step` asserts that the older row is not the one.
 #[test]
 fn a_row_that_lost_its_blocks_loses_nothing_else() {
-    let requests = [request(0, tokens(0, 0, 60), 60), request(1, tokens(1, 0, 60), 60)];
+    let requests = [request(0, tokens(&[0], 28), 60), request(1, tokens(&[1], 28), 60)];
     for invariant in [true, false] {
-        let mut batcher = batcher(Fake::new(invariant), 2, 64, 5);
-        let ids = requests.clone().map(|request| batcher.submit(request));
-        let mut results = Results::new();
-        drain(&mut batcher, &mut results);
+        let mut load = Load::new(Fake::new(invariant), 2, 64, 5);
+        let ids = requests.each_ref().map(|request| load.submit(request));
+        load.drain();
         for (id, request) in ids.iter().zip(&requests) {
-            let found = results[id].as_ref().unwrap();
+            let found = load.results[id].as_ref().unwrap();
             assert_eq!(found.tokens, alone(invariant, request).tokens);
         }
-        let stats = batcher.stats();
+        let stats = load.batcher.stats();
         assert!(stats.preemptions > 0 && stats.recomputed > 0, "{stats:?}");
     }
 }
 
 #[test]
 fn a_shared_beginning_is_computed_once_and_a_retry_computes_what_changed() {
-    let mut batcher = batcher(Fake::new(true), 8, 512, 60);
-    for row in 0..6 {
-        batcher.submit(request(row, tokens(row as u32, 3 * BLOCK, 110), 4));
+    for (invariant, chunk) in [(true, 512), (false, 512), (true, 40), (false, 1)] {
+        let mut load = Load::new(Fake::new(invariant), 8, chunk, 60);
+        for row in 0..6 {
+            let mut prompt = tokens(&[0, 1, 0], 14);
+            prompt[3 * BLOCK + 2] = row as u32;
+            load.submit(&request(row, prompt, 4));
+        }
+        load.drain();
+        let computed = load.batcher.stats().prompt_computed as usize;
+        assert_eq!(computed, 3 * BLOCK + 6 * 14);
+        // A retry keeps the beginning up to within its third block.
+        let mut retry = tokens(&[0, 1, 0], 20);
+        retry[2 * BLOCK + 5] = 30;
+        let found = load.finish(&request(9, retry.clone(), 4)).unwrap();
+        assert_eq!(found.cost.cached_tokens, 2 * BLOCK);
+        let now = load.batcher.stats().prompt_computed as usize;
+        assert_eq!(now - computed, retry.len() - 2 * BLOCK);
     }
-    let mut results = Results::new();
-    drain(&mut batcher, &mut results);
-    let computed = batcher.stats().prompt_computed as usize;
-    assert_eq!(computed, 3 * BLOCK + 6 * (110 - 3 * BLOCK));
-    let retry = batcher.submit(request(9, tokens(50, 2 * BLOCK + 5, 120), 4));
-    drain(&mut batcher, &mut results);
-    assert_eq!(results[&retry].as_ref().unwrap().cost.cached_tokens, 2 * BLOCK);
+}
+
+#[test]
+fn a_completion_is_cached_only_where_its_bits_are_those_of_a_prompt() {
+    for (invariant, cached) in [(true, 3 * BLOCK), (false, BLOCK)] {
+        let mut load = Load::new(Fake::new(invariant), 2, 512, 20);
+        let first = (0..100)
+            .map(|row| request(row, tokens(&[1], 8), 60))
+            .find(|request| alone(invariant, request).stop == StopReason::MaxTokens)
+            .unwrap();
+        let answer = load.finish(&first).unwrap();
+        let next = follow_up(&first, &answer);
+        let found = load.finish(&next).unwrap();
+        assert_eq!(found.tokens, alone(invariant, &next).tokens);
+        assert_eq!(found.cost.cached_tokens, cached);
+    }
 }
 
 #[test]
 fn a_failed_pass_ends_its_rows_and_leaves_nothing_behind() {
-    let mut fake = Fake::new(true);
-    fake.failing = Some(1);
-    let mut batcher = batcher(fake, 4, 32, 40);
-    let requests = [request(0, tokens(0, 64, 90), 5), request(1, tokens(1, 0, 40), 5)];
-    let ids = requests.clone().map(|request| batcher.submit(request));
-    let mut results = Results::new();
-    drain(&mut batcher, &mut results);
-    assert!(results[&ids[0]].as_ref().unwrap_err().contains("gone"));
-    for request in &requests {
-        let id = batcher.submit(request.clone());
-        drain(&mut batcher, &mut results);
-        let found = results[&id].as_ref().unwrap();
-        assert_eq!(found.tokens, alone(true, request).tokens);
-        // The first block was computed before the pass that failed.
-        assert!(found.cost.cached_tokens <= BLOCK);
+    let requests = [
+        request(0, tokens(&[0, 1], 26), 9),
+        request(1, tokens(&[1], 8), 9),
+        request(2, tokens(&[1, 1], 8), 9),
+    ];
+    // In the first pass, where prompts are computed, and in one where both rows decode.
+    for failing in [0, 2] {
+        let fake = Fake {
+            failing: Some(failing),
+            ..Fake::new(true)
+        };
+        let mut load = Load::new(fake, 2, 512, 40);
+        let ids = requests.each_ref().map(|request| load.submit(request));
+        for _ in 0..=failing {
+            load.step();
+        }
+        let said = "forward failed: forward failed: gone".to_owned();
+        assert_eq!(load.results[&ids[0]], Err(said.clone()));
+        assert_eq!(load.results[&ids[1]], Err(said));
+        let kept = load.batcher.stats().blocks_idle;
+        assert_eq!(
+            kept,
+            if failing == 0 { 0 } else { 3 },
+            "prompts of earlier passes"
+        );
+        load.drain();
+        assert_eq!(
+            load.results[&ids[2]].as_ref().unwrap().tokens,
+            alone(true, &requests[2]).tokens
+        );
+        for request in &requests {
+            assert_eq!(load.finish(request).unwrap().tokens, alone(true, request).tokens);
+        }
     }
 }
 
 #[test]
 fn bad_logits_end_one_row_only() {
-    let mut fake = Fake::new(true);
-    fake.poison = Some(35);
-    let mut batcher = batcher(fake, 4, 512, 40);
-    let mut bad = tokens(0, 0, 50);
+    let fake = Fake {
+        poison: Some(35),
+        ..Fake::new(true)
+    };
+    let mut load = Load::new(fake, 4, 512, 40);
+    let mut bad = tokens(&[0], 18);
     bad[45] = 35;
-    let good = request(1, tokens(1, 0, 50), 5);
-    let ids = [batcher.submit(request(0, bad, 5)), batcher.submit(good.clone())];
-    let mut results = Results::new();
-    drain(&mut batcher, &mut results);
-    let error = results[&ids[0]].as_ref().unwrap_err();
+    let good = request(1, tokens(&[1], 18), 5);
+    let ids = [load.submit(&request(0, bad, 5)), load.submit(&good)];
+    load.drain();
+    let error = load.results[&ids[0]].as_ref().unwrap_err();
     assert_eq!(error, "non-finite logits: 1 of 40 at position 50");
-    assert_eq!(
-        results[&ids[1]].as_ref().unwrap().tokens,
-        alone(true, &good).tokens
-    );
-    assert_eq!(
-        batcher.stats().blocks_idle,
-        1,
-        "only the good row's full block is kept"
-    );
+    let found = load.results[&ids[1]].as_ref().unwrap();
+    assert_eq!(found.tokens, alone(true, &good).tokens);
+    // Only the good row's full block is kept.
+    assert_eq!(load.batcher.stats().blocks_idle, 1);
 }
 
+/// `Load::step` asserts that what is shown grows, and that the completion begins with it.
 #[test]
 fn partial_texts_grow_into_the_whole_and_stop_strings_span_tokens() {
-    let mut plain = request(0, tokens(2, 0, 20), 40);
+    let mut plain = request(0, tokens(&[], 20), 40);
     let whole = alone(true, &plain);
     assert_ne!(whole.stop, StopReason::StopString);
     // The second byte of one token and the first of the next.
     plain.sampling.stop = vec![whole.text[5..7].to_owned()];
     let cut = whole.text.find(&plain.sampling.stop[0]).unwrap();
-    let mut batcher = batcher(Fake::new(true), 1, 512, 40);
-    let id = batcher.submit(plain);
-    let (letters, mut results) = (Letters::new(), Results::new());
-    let mut before = String::new();
-    while batcher.pending() > 0 {
-        step(&mut batcher, &letters, &mut results);
-        if let Some(text) = batcher.partial(id) {
-            assert!(text.starts_with(&before));
-            before = text;
-        }
+    let mut load = Load::new(Fake::new(true), 1, 512, 40);
+    let id = load.submit(&plain);
+    let mut shown = Vec::new();
+    while load.batcher.pending() > 0 {
+        shown.extend(load.batcher.partial(id));
+        load.step();
     }
-    let found = results[&id].as_ref().unwrap();
-    assert!(found.text.starts_with(&before));
+    let found = load.results[&id].as_ref().unwrap();
     assert_eq!(
         (found.text.as_str(), found.stop),
         (&whole.text[..cut], StopReason::StopString)
     );
+    assert_eq!(shown.first().map(String::as_str), Some(""));
+    // All of the last one but the byte with which the stop string began.
+    assert_eq!(shown.last().map(String::as_str), Some(&whole.text[..cut]));
 }
 
 #[test]
 fn what_can_never_run_is_said_at_once() {
-    let mut batcher = batcher(Fake::new(true), 1, 512, 3);
-    let mut results = Results::new();
+    let mut load = Load::new(Fake::new(true), 1, 512, 3);
     let ids = [
-        batcher.submit(request(0, tokens(0, 0, 90), 8)),
-        batcher.submit(request(1, tokens(0, 0, 900), 200)),
-        batcher.submit(request(2, vec![77], 2)),
-        batcher.submit(request(3, tokens(0, 0, 90), 7)),
+        load.submit(&request(0, tokens(&[0, 0], 26), 8)),
+        load.submit(&request(1, tokens(&[0; 28], 4), 200)),
+        load.submit(&request(2, vec![77], 2)),
+        load.submit(&request(3, tokens(&[0, 0], 26), 7)),
     ];
-    drain(&mut batcher, &mut results);
-    let said = |i: usize| results[&ids[i]].as_ref().unwrap_err().clone();
+    load.drain();
+    let said = |i: usize| load.results[&ids[i]].as_ref().unwrap_err().clone();
     assert!(
         said(0).contains("97 positions, but the KV blocks hold 96"),
         "{}",
@@ -364,5 +290,5 @@ fn what_can_never_run_is_said_at_once() {
     );
     assert!(said(1).contains("the context holds 1000"), "{}", said(1));
     assert!(said(2).contains("token 77"), "{}", said(2));
-    assert!(results[&ids[3]].is_ok());
+    assert!(load.results[&ids[3]].is_ok());
 }
