@@ -7,7 +7,7 @@ use super::isa::Isa;
 use super::kv::KvCache;
 use super::norm::rms_norm;
 use super::pool::Pool;
-use super::quantize::{GROUP, Quantized, quantize};
+use super::quantize::{GROUP, Quantized, Rows, quantize};
 use super::rope::{Rope, rotate};
 use super::silu::silu_mul;
 use crate::backend::{BLOCK, BlockId};
@@ -79,15 +79,17 @@ fn activations_round_to_the_nearest() {
     let run = |isa| {
         let mut q = Quantized::default();
         q.resize(1, x.len());
-        quantize(isa, &x, &mut q.quants, &mut q.scales, &mut q.sums, &mut q.totals);
+        // SAFETY: the only row.
+        quantize(isa, &x, unsafe { Rows::of(&mut q).row(0) });
         q
     };
     same(|isa| run(isa).quants.iter().map(|&q| f32::from(q)).collect());
+    same(|isa| run(isa).halves.iter().map(|&q| q as f32).collect());
     same(|isa| run(isa).scales);
     same(|isa| run(isa).totals[..2 * GROUP / GROUP].to_vec());
     let q = run(Isa::best());
     assert!(q.scales[2].is_nan(), "a NaN must show");
-    assert_eq!((q.scales[1], q.sums[2], q.totals[1]), (0.0, 0, 0.0));
+    assert_eq!((q.scales[1], q.halves[2], q.totals[1]), (0.0, 0, 0.0));
     let most = x[..GROUP].iter().fold(0.0f32, |most, x| most.max(x.abs()));
     assert_eq!(q.scales[0], most / 127.0);
     for (x, quant) in x[..GROUP].iter().zip(&q.quants) {
@@ -95,8 +97,10 @@ fn activations_round_to_the_nearest() {
     }
     let halves = q.quants[..GROUP]
         .chunks(16)
-        .map(|h| h.iter().map(|&q| i32::from(q)).sum());
-    assert_eq!(halves.collect::<Vec<i32>>(), q.sums[..2]);
+        .map(|h| h.iter().map(|&q| -i32::from(q)).sum());
+    let halves: Vec<i32> = halves.collect();
+    assert_eq!(halves, q.halves[..2]);
+    assert_eq!(q.wholes[0], halves[0] + halves[1]);
 }
 
 fn config(heads: usize, kv_heads: usize, head_dim: usize) -> Config {

@@ -25,8 +25,8 @@ pub(super) fn tile<F: Format>(
     // What the loops below read through pointers.
     assert!(quants.len() >= groups * F::QUANTS && records.len() >= groups * GROUP / F::SPAN * F::BYTES);
     assert!(x.quants.len() >= (first + out.len()) * groups * GROUP);
-    assert!(x.sums.len() >= (first + out.len()) * groups * 2);
-    assert!(x.scales.len().min(x.totals.len()) >= (first + out.len()) * groups);
+    assert!(x.halves.len() >= (first + out.len()) * groups * 2);
+    assert!(x.scales.len().min(x.totals.len()).min(x.wholes.len()) >= (first + out.len()) * groups);
     for (index, out) in out.chunks_mut(ROWS).enumerate() {
         let first = first + index * ROWS;
         for half in 0..2 {
@@ -68,7 +68,7 @@ unsafe fn rows<F: Format, const T: usize>(
             // SAFETY: `at` is a group of a row that was checked to be there.
             unsafe {
                 let a = x.quants.as_ptr().add(at * GROUP).cast::<i32>();
-                let halves = [*x.sums.as_ptr().add(2 * at), *x.sums.as_ptr().add(2 * at + 1)];
+                let halves = [*x.halves.as_ptr().add(2 * at), *x.halves.as_ptr().add(2 * at + 1)];
                 let scale = _mm256_set1_ps(*x.scales.as_ptr().add(at));
                 if F::HALVES {
                     for (part, (half, total)) in scales.halves.into_iter().zip(halves).enumerate() {
@@ -78,7 +78,7 @@ unsafe fn rows<F: Format, const T: usize>(
                         *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *sum);
                     }
                 } else {
-                    let dot = dot::<F>(&weights, a, halves[0] + halves[1]);
+                    let dot = dot::<F>(&weights, a, *x.wholes.as_ptr().add(at));
                     let scale = _mm256_mul_ps(scales.halves[0], scale);
                     *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *sum);
                 }
@@ -95,12 +95,12 @@ unsafe fn rows<F: Format, const T: usize>(
     }
 }
 
-/// Exact dot products of some steps, the offset's share taken off; `sum` is that of the activations.
+/// Exact dot products of some steps, the offset's share taken off; `minus_sum` is minus that of the activations.
 ///
 /// Safety: as many steps of activations lie at `a`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dot<F: Format>(weights: &[__m256i], a: *const i32, sum: i32) -> __m256i {
+unsafe fn dot<F: Format>(weights: &[__m256i], a: *const i32, minus_sum: i32) -> __m256i {
     // How many products of pairs a 16-bit sum holds: quants are under 2^BITS, activations at most 127.
     let hold = match F::BITS {
         4 => 8,
@@ -111,7 +111,7 @@ unsafe fn dot<F: Format>(weights: &[__m256i], a: *const i32, sum: i32) -> __m256
     let ones = _mm256_set1_epi16(1);
     let mut dot = match F::BITS {
         8 => _mm256_setzero_si256(),
-        _ => _mm256_set1_epi32(-F::OFFSET * sum),
+        _ => _mm256_set1_epi32(F::OFFSET * minus_sum),
     };
     for (index, weights) in weights.chunks(hold).enumerate() {
         let mut pairs = _mm256_setzero_si256();

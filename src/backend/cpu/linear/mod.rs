@@ -16,7 +16,7 @@ use self::format::{Format, TILE, with_format};
 use self::pack::{Packed, Weight};
 use super::isa::{Isa, Level};
 use super::pool::{Parts, Pool};
-use super::quantize::{GROUP, Quantized, quantize};
+use super::quantize::{GROUP, Quantized, Rows, quantize};
 use crate::model::weights::Stored;
 
 /// How products with quantised weights are computed. Both are reproducible to the bit, and differ from each other.
@@ -126,26 +126,11 @@ pub(super) fn prepare<'a>(
     // Float weights take rows of any width; quantised ones come in whole groups.
     if context.arithmetic == Arithmetic::Fast && columns.is_multiple_of(GROUP) {
         quantized.resize(floats.len() / columns, columns);
-        let groups = columns / GROUP;
-        let (quants, scales, sums, totals) = (
-            Parts::of(&mut quantized.quants),
-            Parts::of(&mut quantized.scales),
-            Parts::of(&mut quantized.sums),
-            Parts::of(&mut quantized.totals),
-        );
+        let out = Rows::of(quantized);
         context.pool.each(floats.len() / columns, |row| {
             let x = &floats[row * columns..][..columns];
-            // SAFETY: each row has its own parts.
-            unsafe {
-                quantize(
-                    context.isa,
-                    x,
-                    quants.part(row * columns, columns),
-                    scales.part(row * groups, groups),
-                    sums.part(2 * row * groups, 2 * groups),
-                    totals.part(row * groups, groups),
-                );
-            }
+            // SAFETY: each row belongs to one task.
+            quantize(context.isa, x, unsafe { out.row(row) });
         });
     }
     Input {
