@@ -6,7 +6,7 @@
 use super::attention::{Heads, Span, attend};
 use super::isa::for_each_isa;
 use super::kv::KvCache;
-use super::linear::{Context, Linear, forward, prepare};
+use super::linear::{Context, Input, Linear, forward, prepare};
 use super::norm::rms_norm;
 use super::pool::{Parts, Pool};
 use super::quantize::Quantized;
@@ -150,10 +150,14 @@ impl Decoder {
             embedding.row(*token as usize, row);
         }
         for (index, layer) in layers.iter().enumerate() {
-            by_rows(context, hidden, &s.residual, &mut s.normed, |x, out| {
-                rms_norm(context.isa, x, &layer.attention_norm, eps, out);
-            });
-            let input = prepare(context, &s.normed, hidden, &mut s.quantized);
+            let change = (index > 0).then_some(s.change.as_slice());
+            let next = Sum {
+                residual: &mut s.residual,
+                change,
+                norm: &layer.attention_norm,
+                eps,
+            };
+            let input = next.normed(context, &mut s.normed, &mut s.quantized);
             forward(
                 context,
                 &input,
@@ -174,37 +178,45 @@ impl Decoder {
                 &mut s.attended,
             );
             let width = heads.query * heads.dim;
-            let input = prepare(context, &s.attended, width, &mut s.quantized);
+            let input = prepare(context, &mut s.attended, width, &mut s.quantized, |_, _| ());
             forward(context, &input, &mut [(&layer.attention_output, &mut s.change)]);
-            add(context.isa, &mut s.residual, &s.change);
 
-            by_rows(context, hidden, &s.residual, &mut s.normed, |x, out| {
-                rms_norm(context.isa, x, &layer.feed_forward_norm, eps, out);
-            });
-            let input = prepare(context, &s.normed, hidden, &mut s.quantized);
+            let next = Sum {
+                residual: &mut s.residual,
+                change: Some(&s.change),
+                norm: &layer.feed_forward_norm,
+                eps,
+            };
+            let input = next.normed(context, &mut s.normed, &mut s.quantized);
             forward(
                 context,
                 &input,
                 &mut [(&layer.gate, &mut s.gate), (&layer.up, &mut s.up)],
             );
-            by_rows(context, config.feed_forward, &s.up, &mut s.gate, |up, gate| {
-                silu_mul(context.isa, gate, up);
+            let (up, width) = (&s.up, config.feed_forward);
+            let input = prepare(context, &mut s.gate, width, &mut s.quantized, |row, gate| {
+                silu_mul(context.isa, gate, &up[row * width..][..width]);
             });
-            let input = prepare(context, &s.gate, config.feed_forward, &mut s.quantized);
             forward(context, &input, &mut [(&layer.down, &mut s.change)]);
-            add(context.isa, &mut s.residual, &s.change);
         }
         // Only the rows whose logits are wanted go through the output layer, the largest of all.
-        let mut last = Vec::new();
+        let (mut last, mut change) = (Vec::new(), Vec::new());
         for (step, span) in batch.iter().zip(&spans) {
             let end = (span.row + span.count) * hidden;
-            last.extend_from_slice(&s.residual[end - step.logits * hidden..end]);
+            let wanted = end - step.logits * hidden..end;
+            last.extend_from_slice(&s.residual[wanted.clone()]);
+            change.extend_from_slice(&s.change[wanted]);
         }
-        let mut normed = vec![0.0; last.len()];
-        rms_norm(context.isa, &last, norm, eps, &mut normed);
+        let next = Sum {
+            residual: &mut last,
+            change: Some(&change),
+            norm,
+            eps,
+        };
+        s.normed.resize(change.len(), 0.0);
+        let mut logits = vec![0.0; change.len() / hidden * config.vocab];
+        let input = next.normed(context, &mut s.normed, &mut s.quantized);
         let output = output.as_ref().unwrap_or(embedding);
-        let mut logits = vec![0.0; last.len() / hidden * config.vocab];
-        let input = prepare(context, &normed, hidden, &mut s.quantized);
         forward(context, &input, &mut [(output, &mut logits)]);
         let mut rest = logits.as_slice();
         let mut split = |step: &Step<'_>| {
@@ -256,20 +268,36 @@ fn place(
     }
 }
 
-/// Runs an operation on the rows of `x` and `out`, both `(rows, width)`, in parallel.
-fn by_rows(
-    context: Context<'_>,
-    width: usize,
-    x: &[f32],
-    out: &mut [f32],
-    operation: impl Fn(&[f32], &mut [f32]) + Send + Sync,
-) {
-    let parts = Parts::of(out);
-    context.pool.each(x.len() / width, |row| {
-        // SAFETY: each row belongs to one task.
-        let out = unsafe { parts.part(row * width, width) };
-        operation(&x[row * width..][..width], out);
-    });
+/// The residual, what the last block adds to it, and the norm through which the next block sees the sum.
+struct Sum<'a> {
+    /// `(rows, width)`; the sum afterwards.
+    residual: &'a mut [f32],
+    /// As many; none before the first block.
+    change: Option<&'a [f32]>,
+    /// `(width,)`.
+    norm: &'a [f32],
+    eps: f32,
+}
+
+impl Sum<'_> {
+    /// Adds up, and writes the norm to `normed` `(rows, width)`.
+    fn normed<'b>(
+        self,
+        context: Context<'_>,
+        normed: &'b mut [f32],
+        quantized: &'b mut Quantized,
+    ) -> Input<'b> {
+        let width = self.norm.len();
+        let residual = Parts::of(self.residual);
+        prepare(context, normed, width, quantized, |row, normed| {
+            // SAFETY: each row belongs to one task.
+            let x = unsafe { residual.part(row * width, width) };
+            if let Some(change) = self.change {
+                add(context.isa, x, &change[row * width..][..width]);
+            }
+            rms_norm(context.isa, x, self.norm, self.eps, normed);
+        })
+    }
 }
 
 for_each_isa! {

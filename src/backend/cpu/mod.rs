@@ -66,7 +66,7 @@ impl CpuBackend {
     /// A file became unreadable, a format is not computed with, or there is not enough memory.
     pub fn load(model: &Model, options: Options) -> Result<Self, BackendError> {
         let pool = Pool::new(options.threads)?;
-        let decoder = pool.enter(|| Decoder::load(model, &pool))?;
+        let decoder = Decoder::load(model, &pool)?;
         Ok(Self {
             cache: KvCache::new(decoder.config(), 0)?,
             options,
@@ -125,7 +125,7 @@ impl Backend for CpuBackend {
             arithmetic: options.arithmetic,
             pool,
         };
-        Ok(pool.enter(|| decoder.forward(context, cache, batch)))
+        Ok(decoder.forward(context, cache, batch))
     }
 }
 

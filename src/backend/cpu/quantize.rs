@@ -133,7 +133,11 @@ fn factors(largest: f32) -> (f32, f32) {
         _ => (0.0, f32::NAN),
     };
     // 127 / x overflows for subnormal x; such a group is zero for all purposes.
-    if inverse.is_finite() { (inverse, step) } else { (0.0, 0.0) }
+    if inverse.is_finite() {
+        (inverse, step)
+    } else {
+        (0.0, 0.0)
+    }
 }
 
 /// As [`by_number`], half a group per vector.
@@ -143,11 +147,19 @@ fn avx512(x: &[f32], out: Row<'_>) {
     use std::arch::x86_64::*;
     let magnitude = _mm512_set1_epi32(0x7fff_ffff);
     let push = _mm512_set1_ps(ROUND);
-    let groups = x.as_chunks::<GROUP>().0.iter().zip(out.quants.as_chunks_mut::<GROUP>().0).enumerate();
+    let groups = x
+        .as_chunks::<GROUP>()
+        .0
+        .iter()
+        .zip(out.quants.as_chunks_mut::<GROUP>().0)
+        .enumerate();
     for (group, (x, quants)) in groups {
         // SAFETY: a group is two vectors of floats and half a vector of bytes.
         let sums = unsafe {
-            let [low, high] = [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(GROUP / 2))];
+            let [low, high] = [
+                _mm512_loadu_ps(x.as_ptr()),
+                _mm512_loadu_ps(x.as_ptr().add(GROUP / 2)),
+            ];
             let bits = |x| _mm512_and_si512(_mm512_castps_si512(x), magnitude);
             let most = _mm512_reduce_max_epi32(_mm512_max_epi32(bits(low), bits(high)));
             let (inverse, step) = factors(f32::from_bits(most as u32));

@@ -116,23 +116,31 @@ fn quantized_tile<F: Format>(
     }
 }
 
-/// Quantises rows of `columns` numbers, if the arithmetic wants it.
+/// Readies rows `(rows, columns)` for products: `fill` makes each of them in place, then it is quantised, if the
+/// arithmetic wants that, while it is still in the cache.
 pub(super) fn prepare<'a>(
     context: Context<'_>,
-    floats: &'a [f32],
+    floats: &'a mut [f32],
     columns: usize,
     quantized: &'a mut Quantized,
+    fill: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Input<'a> {
+    let rows = floats.len() / columns;
     // Float weights take rows of any width; quantised ones come in whole groups.
-    if context.arithmetic == Arithmetic::Fast && columns.is_multiple_of(GROUP) {
-        quantized.resize(floats.len() / columns, columns);
-        let out = Rows::of(quantized);
-        context.pool.each(floats.len() / columns, |row| {
-            let x = &floats[row * columns..][..columns];
-            // SAFETY: each row belongs to one task.
-            quantize(context.isa, x, unsafe { out.row(row) });
-        });
+    let quantizes = context.arithmetic == Arithmetic::Fast && columns.is_multiple_of(GROUP);
+    if quantizes {
+        quantized.resize(rows, columns);
     }
+    let (parts, out) = (Parts::of(floats), Rows::of(quantized));
+    context.pool.each(rows, |row| {
+        // SAFETY: each row belongs to one task.
+        let x = unsafe { parts.part(row * columns, columns) };
+        fill(row, x);
+        if quantizes {
+            // SAFETY: as above.
+            quantize(context.isa, x, unsafe { out.row(row) });
+        }
+    });
     Input {
         floats,
         columns,
@@ -188,7 +196,11 @@ fn compute_tile(
                         *out = *sum + bias;
                     }
                 }
-                None => out.copy_from_slice(&sums[..width]),
+                // A whole tile is one vector; a copy of unknown length would be a call.
+                None => match out.as_mut_array::<TILE>() {
+                    Some(out) => *out = *sums,
+                    None => out.copy_from_slice(&sums[..width]),
+                },
             }
         }
     }

@@ -108,7 +108,8 @@ fn compute(
     };
     let mut quantized = Quantized::default();
     let mut out = vec![0.0; x.len() / cols * layer.outputs()];
-    let input = prepare(context, x, cols, &mut quantized);
+    let mut x = x.to_vec();
+    let input = prepare(context, &mut x, cols, &mut quantized, |_, _| ());
     forward(context, &input, &mut [(layer, &mut out)]);
     out
 }
@@ -180,14 +181,14 @@ fn every_instruction_set_gives_the_plain_bits() {
 fn products_are_what_the_weights_say() {
     let pool = Pool::new(1).unwrap();
     let (outputs, cols, rows) = (24, 256, 3);
-    let x = activations(rows, cols, 3);
+    let mut x = activations(rows, cols, 3);
     let mut rounded = Quantized::default();
     let context = Context {
         isa: Isa::best(),
         arithmetic: Arithmetic::Fast,
         pool: &pool,
     };
-    prepare(context, &x, cols, &mut rounded);
+    prepare(context, &mut x, cols, &mut rounded, |_, _| ());
     let dequantised: Vec<f32> = rounded
         .quants
         .iter()

@@ -129,7 +129,12 @@ impl Panel {
 
     /// Safety: the groups lie at `quants` and `records`.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-    unsafe fn fill<F: Format>(&mut self, quants: *const u8, records: *const u8, groups: std::ops::Range<usize>) {
+    unsafe fn fill<F: Format>(
+        &mut self,
+        quants: *const u8,
+        records: *const u8,
+        groups: std::ops::Range<usize>,
+    ) {
         self.first = groups.start;
         let weights = Packed { quants, records };
         for ((group, quants), scales) in groups.zip(&mut self.quants).zip(&mut self.scales) {
@@ -249,7 +254,13 @@ unsafe fn chains<F: Format, const N: usize>(
             _ => _mm512_slli_epi32::<7>(_mm512_set1_epi32(*minus_sum)),
         };
         let four = |t: usize, step: usize| {
-            _mm512_set1_epi32(x.quants.add(at(t) * GROUP).cast::<i32>().add(step).read_unaligned())
+            _mm512_set1_epi32(
+                x.quants
+                    .add(at(t) * GROUP)
+                    .cast::<i32>()
+                    .add(step)
+                    .read_unaligned(),
+            )
         };
         let add = |sum: &mut __m512, dot: __m512i, half: __m512, t: usize| {
             let scale = _mm512_mul_ps(half, _mm512_set1_ps(*x.scales.add(at(t))));
