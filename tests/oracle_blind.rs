@@ -38,6 +38,7 @@ fn completion() -> Completion {
         tokens: Vec::new(),
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
+        drafts: Default::default(),
     }
 }
 

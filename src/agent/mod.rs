@@ -180,6 +180,7 @@ impl RowLoop {
             tokens: same.reply_tokens.clone(),
             stop: same.stop,
             cost: Default::default(),
+            drafts: Default::default(),
         };
         Some((same.call, completion))
     }

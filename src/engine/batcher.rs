@@ -87,7 +87,7 @@ impl Batcher {
         match self.forward(&pieces) {
             Ok(logits) => {
                 for (piece, logits) in pieces.iter().zip(logits).rev() {
-                    if let Some(result) = self.advance(*piece, &logits, vocabulary) {
+                    if let Some(result) = self.advance(piece, &logits, vocabulary) {
                         let id = self.scheduler.remove(piece.row);
                         finished.push(Finished { id, result });
                     }
@@ -107,18 +107,26 @@ impl Batcher {
         finished
     }
 
-    /// Computes the pieces; the logits `(vocab,)` of each that ends with its row's last token, nothing of the others.
+    /// Computes the pieces; the logits `(1 + guesses, vocab)` of each that ends with its row's last token, nothing of
+    /// the others.
     fn forward(&mut self, pieces: &[Piece]) -> Result<Vec<Vec<f32>>, BackendError> {
         let rows = self.scheduler.running();
+        let tokens = |piece: &Piece| {
+            let row = &rows[piece.row];
+            [&row.tokens[row.computed..piece.end], &piece.guess].concat()
+        };
+        let tokens: Vec<Vec<u32>> = pieces.iter().map(tokens).collect();
         let batch: Vec<Step<'_>> = pieces
             .iter()
-            .map(|piece| {
+            .zip(&tokens)
+            .map(|(piece, tokens)| {
                 let row = &rows[piece.row];
+                let wanted = piece.end == row.tokens.len();
                 Step {
-                    tokens: &row.tokens[row.computed..piece.end],
+                    tokens,
                     start: row.computed,
                     blocks: &row.blocks,
-                    logits: usize::from(piece.end == row.tokens.len()),
+                    logits: if wanted { 1 + piece.guess.len() } else { 0 },
                 }
             })
             .collect();
@@ -134,26 +142,25 @@ impl Batcher {
         Ok(logits)
     }
 
-    /// Books a piece as computed, and gives its row the next token if that is what it was for; how the row ended
+    /// Books a piece as computed, and gives its row the next tokens if that is what it was for; how the row ended
     /// when it did.
     fn advance(
         &mut self,
-        piece: Piece,
+        piece: &Piece,
         logits: &[f32],
         vocabulary: &dyn Vocabulary,
     ) -> Option<Result<Completion, EngineError>> {
         let row = self.scheduler.computed(piece);
-        let ended = if piece.end < row.tokens.len() {
-            None
-        } else {
-            match row.advance(logits, vocabulary) {
-                Ok(ended) => ended,
+        let mut ended = None;
+        if !logits.is_empty() {
+            match row.advance(&piece.guess, logits, vocabulary) {
+                Ok(chosen) => {
+                    self.scheduler.decoded(chosen.tokens, chosen.drafts);
+                    ended = chosen.ended;
+                }
                 // What gave such logits is not shown to other rows.
                 Err(error) => return Some(Err(error)),
             }
-        };
-        if !logits.is_empty() {
-            self.scheduler.decoded();
         }
         self.scheduler.publish(piece.row);
         ended.map(Ok)

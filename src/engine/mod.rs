@@ -5,6 +5,7 @@
 
 mod batcher;
 mod blocks;
+mod draft;
 pub mod local;
 mod row;
 pub mod sampler;
@@ -13,6 +14,7 @@ mod scheduler;
 pub mod scripted;
 mod text;
 
+pub use draft::Drafts;
 pub use sampling::{MAX_TOKENS, Sampling};
 
 use crate::backend::BackendError;
@@ -70,6 +72,8 @@ pub struct Completion {
     pub stop: StopReason,
     /// What making it cost.
     pub cost: Cost,
+    /// What guesses it was spared passes by.
+    pub drafts: Drafts,
 }
 
 /// Measurements of one call; never part of what a run must reproduce.
@@ -171,6 +175,8 @@ pub struct Stats {
     pub preemptions: u64,
     /// Forward passes.
     pub passes: u64,
+    /// Tokens computed on a guess.
+    pub drafts: Drafts,
     /// KV blocks there are.
     pub blocks: usize,
     /// KV blocks that hold nothing.

@@ -4,6 +4,7 @@
 //! when it loses its blocks; only the positions computed are then gone.
 
 use super::blocks::{Chain, chain, chains};
+use super::draft::{Drafts, Reach};
 use super::sampler::{sample, stream};
 use super::text::Text;
 use super::{Completion, Cost, EngineError, Request, RequestId, StopReason};
@@ -17,6 +18,16 @@ pub trait Vocabulary {
 
     /// What a token adds to the text, in bytes.
     fn bytes(&self, id: u32) -> &[u8];
+}
+
+/// What one pass gave a row.
+pub struct Chosen {
+    /// How many tokens.
+    pub tokens: usize,
+    /// What guesses did for that.
+    pub drafts: Drafts,
+    /// The completion, when that was its end.
+    pub ended: Option<Completion>,
 }
 
 /// A request, what it has so far, and the blocks it holds.
@@ -40,6 +51,8 @@ pub struct Row {
     stream: u64,
     text: Text,
     cost: Cost,
+    drafts: Drafts,
+    reach: Reach,
     submitted: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
@@ -60,6 +73,8 @@ impl Row {
             request,
             text: Text::default(),
             cost: Cost::default(),
+            drafts: Drafts::default(),
+            reach: Reach::default(),
             submitted: Instant::now(),
             started: None,
             first_token: None,
@@ -115,31 +130,70 @@ impl Row {
         next
     }
 
-    /// Chooses the next token from the logits `(vocab,)` of its last position; the completion when that ends it.
+    /// Tokens that may be guessed behind the next one: no more than the completion could take.
+    pub fn guesses(&self) -> usize {
+        let left = self.request.sampling.max_tokens - self.completion().len();
+        self.reach.length().min(left.saturating_sub(1))
+    }
+
+    /// Chooses the tokens behind its last one from `logits` `(1 + guess.len(), vocab)`: the first, and one more behind
+    /// each guess that was right. Right guesses are computed thereby.
     ///
     /// # Errors
     /// [`EngineError::NonFinite`].
     pub fn advance(
         &mut self,
+        guess: &[u32],
         logits: &[f32],
         vocabulary: &dyn Vocabulary,
-    ) -> Result<Option<Completion>, EngineError> {
+    ) -> Result<Chosen, EngineError> {
+        let (mut tokens, mut confirmed, mut stop) = (0, 0, None);
+        for logits in logits.chunks_exact(logits.len() / (1 + guess.len())) {
+            let token;
+            (token, stop) = self.choose(logits, vocabulary)?;
+            let right = guess.get(tokens) == Some(&token);
+            tokens += 1;
+            confirmed += usize::from(right);
+            if stop.is_some() || !right {
+                break;
+            }
+            self.computed += 1;
+        }
+        self.reached = self.reached.max(self.computed);
+        self.reach.learn(guess.len(), confirmed);
+        let drafts = Drafts {
+            guessed: guess.len() as u64,
+            confirmed: confirmed as u64,
+        };
+        self.drafts += drafts;
+        Ok(Chosen {
+            tokens,
+            drafts,
+            ended: stop.map(|stop| self.finish(stop)),
+        })
+    }
+
+    /// Chooses the next token, and says whether the completion ends with it.
+    fn choose(
+        &mut self,
+        logits: &[f32],
+        vocabulary: &dyn Vocabulary,
+    ) -> Result<(u32, Option<StopReason>), EngineError> {
         let sampling = &self.request.sampling;
         let token = sample(logits, sampling, &self.tokens, self.request.seed, self.stream)?;
         self.first_token.get_or_insert_with(Instant::now);
-        let stop = if vocabulary.ends(token) {
-            StopReason::EndOfTurn
+        if vocabulary.ends(token) {
+            return Ok((token, Some(StopReason::EndOfTurn)));
+        }
+        self.tokens.push(token);
+        let stop = if self.text.push(vocabulary.bytes(token), &sampling.stop) {
+            Some(StopReason::StopString)
+        } else if self.completion().len() < sampling.max_tokens {
+            None
         } else {
-            self.tokens.push(token);
-            if self.text.push(vocabulary.bytes(token), &sampling.stop) {
-                StopReason::StopString
-            } else if self.completion().len() < sampling.max_tokens {
-                return Ok(None);
-            } else {
-                StopReason::MaxTokens
-            }
+            Some(StopReason::MaxTokens)
         };
-        Ok(Some(self.finish(stop)))
+        Ok((token, stop))
     }
 
     fn finish(&mut self, stop: StopReason) -> Completion {
@@ -157,6 +211,7 @@ impl Row {
             tokens: self.completion().to_vec(),
             stop,
             cost: self.cost,
+            drafts: self.drafts,
         }
     }
 

@@ -4,6 +4,7 @@
 //! the oldest running row always gets on, and blocks are taken from the youngest.
 
 use super::blocks::BlockPool;
+use super::draft::{Drafts, lookup};
 use super::row::Row;
 use super::{RequestId, Stats};
 use crate::backend::BLOCK;
@@ -19,6 +20,8 @@ pub struct Limits {
     pub chunk: usize,
     /// Bytes of keys and values, for running requests and for prompts to come.
     pub kv_bytes: usize,
+    /// Most tokens that a row guesses per pass; 0 guesses none. Never changes a completion.
+    pub draft: usize,
 }
 
 impl Default for Limits {
@@ -27,17 +30,21 @@ impl Default for Limits {
             batch: 4,
             chunk: 512,
             kv_bytes: 1 << 30,
+            draft: 16,
         }
     }
 }
 
-/// A part of the next forward pass: positions of a running row, from those it has computed to `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of the next forward pass: positions of a running row, from those it has computed to `end`, and behind its
+/// last token the tokens that it guesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Index of the running row.
     pub row: usize,
-    /// Where it ends.
+    /// Where it ends, guesses apart.
     pub end: usize,
+    /// Guesses, in blocks that the row holds; none unless `end` is behind its last token.
+    pub guess: Vec<u32>,
 }
 
 /// Waiting and running rows, both in the order of submission, and the blocks.
@@ -105,7 +112,8 @@ impl Scheduler {
         // Who runs comes first: blocks given to a newcomer would only be taken away again.
         self.make_room();
         self.admit();
-        let pieces = self.cut();
+        let mut pieces = self.cut();
+        self.guess(&mut pieces);
         self.stats.passes += u64::from(!pieces.is_empty());
         pieces
     }
@@ -189,10 +197,39 @@ impl Scheduler {
                 end
             };
             if end > row.computed {
-                pieces.push(Piece { row: index, end });
+                let guess = Vec::new();
+                pieces.push(Piece {
+                    row: index,
+                    end,
+                    guess,
+                });
             }
         }
         pieces
+    }
+
+    /// Adds guesses to the pieces that end with their row's last token. Blocks for them are taken only while there are
+    /// any that nobody holds.
+    fn guess(&mut self, pieces: &mut [Piece]) {
+        if !self.invariant || self.limits.draft == 0 {
+            return;
+        }
+        for piece in pieces {
+            let row = &mut self.running[piece.row];
+            if piece.end < row.tokens.len() {
+                continue;
+            }
+            let most = row.guesses().min(self.limits.draft);
+            let guess = lookup(&row.tokens, most);
+            while row.blocks.len() * BLOCK < piece.end + guess.len() {
+                match self.pool.take() {
+                    Some(block) => row.blocks.push(block),
+                    None => break,
+                }
+            }
+            let room = row.blocks.len() * BLOCK - piece.end;
+            piece.guess = guess[..guess.len().min(room)].to_vec();
+        }
     }
 
     /// Whether a row goes on token by token. One that is computed again does so too where bits depend on the cut.
@@ -218,7 +255,7 @@ impl Scheduler {
     }
 
     /// Takes note that a piece is computed; the row, to be given its next token.
-    pub fn computed(&mut self, piece: Piece) -> &mut Row {
+    pub fn computed(&mut self, piece: &Piece) -> &mut Row {
         let row = &mut self.running[piece.row];
         let (start, prompt) = (row.computed, row.prompt_len());
         let again = row.reached.clamp(start, piece.end);
@@ -229,9 +266,10 @@ impl Scheduler {
         row
     }
 
-    /// Takes note of a new token.
-    pub fn decoded(&mut self) {
-        self.stats.decoded += 1;
+    /// Takes note of new tokens, and of what guesses did for them.
+    pub fn decoded(&mut self, tokens: usize, drafts: Drafts) {
+        self.stats.decoded += tokens as u64;
+        self.stats.drafts += drafts;
     }
 
     /// Puts the blocks that a row has filled into the prefix cache. Where bits depend on the cut, a completion's

@@ -5,7 +5,8 @@
 //! the whole loop.
 
 use super::{
-    Completion, Cost, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats, StopReason,
+    Completion, Cost, Drafts, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats,
+    StopReason,
 };
 use crate::model::chat::Message;
 use serde::Deserialize;
@@ -134,6 +135,7 @@ impl Engine for ScriptedEngine {
                     tokens: Vec::new(),
                     stop: *stop,
                     cost: Cost::default(),
+                    drafts: Drafts::default(),
                 })
             }
             None => Err(EngineError::NoReply {

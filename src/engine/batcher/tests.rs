@@ -5,7 +5,7 @@
 
 mod fake;
 
-use super::super::{Prompt, Sampling, StopReason};
+use super::super::{Drafts, Prompt, Sampling, StopReason};
 use super::*;
 use fake::{Fake, Load, alone};
 use proptest::prelude::*;
@@ -97,11 +97,12 @@ proptest! {
         chunk in 1usize..200,
         spare in 0usize..14,
         failing in prop::option::weighted(0.3, 0usize..60),
+        draft in prop_oneof![Just(0), 1usize..20],
     ) {
         let fake = Fake { failing, ..Fake::new(invariant) };
         let largest = arrivals.iter().map(|(request, _)| blocks(request)).max().unwrap();
         let pool = largest + spare;
-        let mut load = Load::new(fake, batch, chunk, pool);
+        let mut load = Load::guessing(fake, batch, chunk, pool, draft);
         let mut ids = Vec::new();
         for (request, gap) in &arrivals {
             ids.push(load.submit(request));
@@ -131,6 +132,36 @@ proptest! {
             right(&mut load, *id, request, invariant)?;
         }
     }
+}
+
+#[test]
+fn guesses_spare_passes_and_change_nothing() {
+    let requests: Vec<Request> = (0..6)
+        .map(|row| request(row, tokens(&[row as u32 % 2], 9), 60))
+        .collect();
+    let mut passes = Vec::new();
+    for draft in [0, 16] {
+        let mut load = Load::guessing(Fake::new(true), 3, 512, 60, draft);
+        let ids: Vec<_> = requests.iter().map(|request| load.submit(request)).collect();
+        load.drain();
+        let mut all = Drafts::default();
+        for (id, request) in ids.iter().zip(&requests) {
+            let found = load.results[id].as_ref().unwrap();
+            assert_eq!(found.tokens, alone(true, request).tokens);
+            all += found.drafts;
+        }
+        let stats = load.batcher.stats();
+        assert_eq!(stats.drafts, all);
+        assert!(
+            all.confirmed <= all.guessed && (all.confirmed > 0) == (draft > 0),
+            "{all:?}"
+        );
+        passes.push(stats.passes);
+    }
+    assert!(passes[1] < passes[0], "{passes:?}");
+    // Where bits depend on the cut, nothing is guessed.
+    let mut load = Load::new(Fake::new(false), 3, 512, 60);
+    assert_eq!(load.finish(&requests[0]).unwrap().drafts, Drafts::default());
 }
 
 /// `Load::step` asserts that the older row is not the one.
