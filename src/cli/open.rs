@@ -30,6 +30,9 @@ pub struct BackendArgs {
     /// Memory for keys and values, in MiB: of running rows, and of prompts to come
     #[arg(long, env = "VERIHARNESS_KV_MIB", value_name = "MIB", default_value_t = 1024)]
     kv_mib: usize,
+    /// Most tokens that a row guesses per pass, copied from earlier in the row; 0: none. Never changes a result
+    #[arg(long, env = "VERIHARNESS_DRAFT", value_name = "N", default_value_t = Limits::default().draft)]
+    draft: usize,
     /// Instructions of the cpu backend: plain, avx2, avx512; the best there are if not given. Never changes a result
     #[arg(long, env = "VERIHARNESS_ISA", value_name = "NAME", hide = true)]
     isa: Option<String>,
@@ -72,6 +75,16 @@ impl BackendArgs {
         (self.backend == BackendName::Cpu).then_some(isa)
     }
 
+    /// What an engine for `batch` rows may take on.
+    pub fn limits(&self, batch: usize) -> Limits {
+        Limits {
+            batch,
+            kv_bytes: self.kv_mib.saturating_mul(1 << 20),
+            draft: self.draft,
+            ..Limits::default()
+        }
+    }
+
     /// Loads the weights of a model.
     ///
     /// # Errors
@@ -109,9 +122,9 @@ impl BackendArgs {
 }
 
 /// An engine and where its weights came from.
-pub struct Opened {
+pub struct Opened<E: ?Sized = dyn Engine> {
     /// The engine.
-    pub engine: Box<dyn Engine>,
+    pub engine: Box<E>,
     /// Source, revision and hash of the weights, as their lock file says; the path for a file.
     pub source: String,
 }
@@ -128,6 +141,15 @@ pub fn engine(spec: &str, flags: &BackendArgs, batch: usize) -> anyhow::Result<O
             source: file.to_owned(),
         });
     }
+    let Opened { engine, source } = local(spec, flags, batch)?;
+    Ok(Opened { engine, source })
+}
+
+/// Opens a model by name or path, pulling it if need be, for `batch` rows at once.
+///
+/// # Errors
+/// As [`engine`].
+pub fn local(spec: &str, flags: &BackendArgs, batch: usize) -> anyhow::Result<Opened<LocalEngine>> {
     let located = model::obtain(spec, &mut Bar::default())?;
     let source = match &located.lock {
         Some(lock) => serde_json::to_string(lock)?,
@@ -145,13 +167,9 @@ pub fn engine(spec: &str, flags: &BackendArgs, batch: usize) -> anyhow::Result<O
         );
     }
     let backend = flags.load(&model)?;
-    let limits = Limits {
-        batch,
-        kv_bytes: flags.kv_mib.saturating_mul(1 << 20),
-        ..Limits::default()
-    };
+    let engine = LocalEngine::new(located.name, model, backend, flags.limits(batch))?;
     Ok(Opened {
-        engine: Box::new(LocalEngine::new(located.name, model, backend, limits)?),
+        engine: Box::new(engine),
         source,
     })
 }

@@ -23,21 +23,22 @@ impl Batcher {
     /// # Errors
     /// [`BackendError::Memory`] when `limits.kv_bytes` cannot be had, or is less than a block.
     pub fn new(mut backend: Box<dyn Backend>, limits: Limits) -> Result<Self, BackendError> {
-        let per_block = backend.block_bytes().max(1);
-        let blocks = u32::try_from(limits.kv_bytes / per_block).unwrap_or(u32::MAX);
-        if blocks == 0 {
-            return Err(BackendError::Memory {
-                bytes: limits.kv_bytes,
-                reason: format!("one block of {BLOCK} positions takes {per_block}"),
-            });
-        }
-        backend.reserve(blocks as usize)?;
         Ok(Self {
-            scheduler: Scheduler::new(limits, blocks, backend.invariant()),
+            scheduler: reserve(&mut *backend, limits)?,
             backend,
             refused: Vec::new(),
             next_id: 0,
         })
+    }
+
+    /// Forgets all requests and all keys and values, as if just made, but for the names that requests get.
+    ///
+    /// # Errors
+    /// As [`Batcher::new`]; nothing is forgotten then.
+    pub fn restart(&mut self, limits: Limits) -> Result<(), BackendError> {
+        self.scheduler = reserve(&mut *self.backend, limits)?;
+        self.refused.clear();
+        Ok(())
     }
 
     /// Queues a request.
@@ -186,6 +187,20 @@ impl Batcher {
     pub fn audit(&self) -> Result<(), String> {
         self.scheduler.audit()
     }
+}
+
+/// Makes room for keys and values, and a scheduler for the blocks.
+fn reserve(backend: &mut dyn Backend, limits: Limits) -> Result<Scheduler, BackendError> {
+    let per_block = backend.block_bytes().max(1);
+    let blocks = u32::try_from(limits.kv_bytes / per_block).unwrap_or(u32::MAX);
+    if blocks == 0 {
+        return Err(BackendError::Memory {
+            bytes: limits.kv_bytes,
+            reason: format!("one block of {BLOCK} positions takes {per_block}"),
+        });
+    }
+    backend.reserve(blocks as usize)?;
+    Ok(Scheduler::new(limits, blocks, backend.invariant()))
 }
 
 fn compute_error(reason: String) -> BackendError {

@@ -46,6 +46,16 @@ impl LocalEngine {
     }
 }
 
+impl LocalEngine {
+    /// Forgets all requests and the prefix cache; the weights stay.
+    ///
+    /// # Errors
+    /// The memory for keys and values cannot be had.
+    pub fn restart(&mut self, limits: Limits) -> Result<(), BackendError> {
+        self.batcher.restart(limits)
+    }
+}
+
 impl Vocabulary for Model {
     fn ends(&self, id: u32) -> bool {
         self.eos().contains(&id)

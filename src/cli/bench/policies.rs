@@ -1,16 +1,18 @@
 //! Decoding throughput per policy: a recorded run's prompts, decoded again.
 //!
 //! Not the study: nothing is judged, and each row's calls are those that were recorded. A call is submitted when the one
-//! before it is complete, as the study does; replies must be the recorded ones where model and backend are.
+//! before it is complete, as the study does; replies must be the recorded ones where model and backend are. Each policy
+//! is decoded with drafts and without, which must give the same.
 
 use super::BenchArgs;
 use super::table::{Cell, Figures, number, words};
 use crate::cli::{complain, open};
-use crate::engine::{Engine, Identity, Prompt, Request};
+use crate::engine::local::{Limits, LocalEngine};
+use crate::engine::{Drafts, Engine, Identity, Prompt, Request};
 use crate::trace::{CallRecord, Header, RunReader};
 use anyhow::{Context, ensure};
 use serde_json::json;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,7 @@ struct Row {
 
 impl Row {
     /// Its call `index`. The recorded tokens serve where there are any and they are of the same model.
-    fn request(&self, index: usize, engine: &dyn Engine, tokens: bool) -> anyhow::Result<Option<Request>> {
+    fn request(&self, index: usize, engine: &LocalEngine, tokens: bool) -> anyhow::Result<Option<Request>> {
         let Some(call) = self.calls.get(index) else {
             return Ok(None);
         };
@@ -45,8 +47,8 @@ impl Row {
 }
 
 /// A row in work: which of its calls is asked, since when the row is, and its prompt's tokens.
-struct Active {
-    row: Row,
+struct Active<'a> {
+    row: &'a Row,
     index: usize,
     since: Instant,
     prompt: usize,
@@ -60,8 +62,11 @@ struct Total {
     tokens_in: usize,
     cached: usize,
     tokens_out: usize,
+    drafts: Drafts,
     rows: Vec<Duration>,
     wall: Duration,
+    /// What it took without drafts; `None` when there were none anyway.
+    plain: Option<Duration>,
 }
 
 /// Decodes every policy's rows and prints the table.
@@ -94,21 +99,35 @@ pub(super) fn run(args: &BenchArgs, run: &Path) -> anyhow::Result<u8> {
             number("new_tokens_per_call", "new/call"),
             number("seconds_per_row", "s/row"),
             number("identical_replies", "same"),
+            number("guessed_tokens", ""),
+            number("confirmed_percent", "draft %"),
+            number("draft_gain", "gain"),
         ],
         rows: Vec::new(),
     };
+    let limits = args.backend.limits(args.concurrency);
+    let mut engine = open::local(&model, &args.backend, args.concurrency)?.engine;
+    let differences = differences(recorded, engine.identity());
+    if !differences.is_empty() {
+        complain(&format!(
+            "not what the run was recorded with, so replies may differ: {}",
+            differences.join("; ")
+        ));
+    }
+    let tokens = same_text(recorded, engine.identity());
     let mut differing = 0;
-    for (index, (policy, rows)) in rows(&reader)?.into_iter().enumerate() {
-        let mut engine = open::engine(&model, &args.backend, args.concurrency)?.engine;
-        let differences = differences(recorded, engine.identity());
-        if index == 0 && !differences.is_empty() {
-            complain(&format!(
-                "not what the run was recorded with, so replies may differ: {}",
-                differences.join("; ")
-            ));
+    for (policy, rows) in rows(&reader)? {
+        engine.restart(limits)?;
+        let mut total = decode(&mut engine, &rows, args.concurrency, tokens)?;
+        if total.drafts.guessed > 0 {
+            engine.restart(Limits { draft: 0, ..limits })?;
+            let plain = decode(&mut engine, &rows, args.concurrency, tokens)?;
+            ensure!(
+                (plain.same, plain.tokens_out) == (total.same, total.tokens_out),
+                "{policy}: drafts changed a reply"
+            );
+            total.plain = Some(plain.wall);
         }
-        let tokens = same_text(recorded, engine.identity());
-        let total = decode(&mut *engine, rows, args.concurrency, tokens)?;
         if differences.is_empty() {
             differing += total.calls - total.same;
         }
@@ -162,6 +181,14 @@ fn line(policy: &str, total: &Total) -> Vec<Cell> {
     let per = |sum: f64, count: usize| sum / count.max(1) as f64;
     let cached = 100.0 * per(total.cached as f64, total.tokens_in);
     let rows: f64 = total.rows.iter().map(Duration::as_secs_f64).sum();
+    let (guessed, confirmed) = (total.drafts.guessed as f64, total.drafts.confirmed as f64);
+    let confirmed = (guessed > 0.0).then(|| 100.0 * confirmed / guessed);
+    let gain = total
+        .plain
+        .map(|plain| plain.as_secs_f64() / total.wall.as_secs_f64().max(1e-9));
+    let optional = |number: Option<f64>, shown: fn(f64) -> String| {
+        Cell::shown(json!(number), number.map_or_else(|| "-".into(), shown))
+    };
     vec![
         Cell::plain(json!(policy)),
         Cell::plain(json!(total.rows.len())),
@@ -175,6 +202,9 @@ fn line(policy: &str, total: &Total) -> Vec<Cell> {
         Cell::rounded(per(total.tokens_out as f64, total.calls)),
         Cell::rounded(per(rows, total.rows.len())),
         Cell::plain(json!(total.same)),
+        Cell::plain(json!(total.drafts.guessed)),
+        optional(confirmed, |percent| format!("{percent:.0}")),
+        optional(gain, |gain| format!("{gain:.2}")),
     ]
 }
 
@@ -204,19 +234,14 @@ fn rows(reader: &RunReader) -> anyhow::Result<Vec<(String, Vec<Row>)>> {
 }
 
 /// Decodes the rows, `concurrency` at a time; `tokens` says whether recorded token ids serve.
-fn decode(
-    engine: &mut dyn Engine,
-    rows: Vec<Row>,
-    concurrency: usize,
-    tokens: bool,
-) -> anyhow::Result<Total> {
-    let mut waiting = VecDeque::from(rows);
+fn decode(engine: &mut LocalEngine, rows: &[Row], concurrency: usize, tokens: bool) -> anyhow::Result<Total> {
+    let mut waiting = rows.iter();
     let mut active = HashMap::new();
     let mut total = Total::default();
     let started = Instant::now();
     loop {
         while active.len() < concurrency {
-            let Some(row) = waiting.pop_front() else { break };
+            let Some(row) = waiting.next() else { break };
             let since = Instant::now();
             if let Some(request) = row.request(0, engine, tokens)? {
                 let prompt = request.prompt.tokens.len();
@@ -245,6 +270,7 @@ fn decode(
             total.tokens_in += asked.prompt;
             total.cached += completion.cost.cached_tokens;
             total.tokens_out += completion.tokens.len();
+            total.drafts += completion.drafts;
             asked.index += 1;
             match asked.row.request(asked.index, engine, tokens)? {
                 Some(request) => {

@@ -28,6 +28,16 @@ impl Awq {
         number(&self.qweight, self.rows, row, col)
     }
 
+    /// The numbers of input `col` for the outputs from `row`, a multiple of 8, on.
+    pub fn eight(&self, row: usize, col: usize) -> [u8; 8] {
+        let word = self.qweight[(col * self.rows + row) / 8];
+        let mut numbers = [0; 8];
+        for (place, column) in ORDER.into_iter().enumerate() {
+            numbers[column] = (word >> (4 * place) & 15) as u8;
+        }
+        numbers
+    }
+
     /// The zero point, 0 to 15, of output `row` in a group of inputs.
     pub fn zero(&self, row: usize, group: usize) -> u8 {
         number(&self.qzeros, self.rows, row, group)

@@ -191,18 +191,42 @@ pub(super) fn quant<F: Format>(group: &[u8], lane: usize, input: usize) -> u8 {
     }
 }
 
-/// Adds one quant to a group's bytes, which were zero there.
-pub(super) fn put<F: Format>(group: &mut [u8], lane: usize, input: usize, quant: u8) {
-    let (step, byte) = (input / 4, lane * 4 + input % 4);
-    if F::BITS == 8 {
-        group[step * VECTOR + byte] = quant;
-        return;
-    }
-    group[step % 4 * VECTOR + byte] |= (quant & 15) << (step / 4 * 4);
-    let (high, rest) = (quant >> 4, 4 * VECTOR);
-    match F::BITS {
-        5 => group[rest + step * 8 + byte / 8] |= high << (byte % 8),
-        6 => group[rest + step / 4 * VECTOR + byte] |= high << (step % 4 * 2),
-        _ => (),
+/// Writes the quants of a group, 32 of each output, to its bytes, which were zero: the inverse of [`quant`].
+pub(super) fn interleave<F: Format>(quants: &[[u8; GROUP]; TILE], group: &mut [u8]) {
+    for (lane, quants) in quants.iter().enumerate() {
+        // Four consecutive inputs are a word, whose bytes are worked on at once.
+        let mut words = [0; STEPS];
+        for (word, bytes) in words.iter_mut().zip(quants.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        let mut set = |vector: usize, word: u32| {
+            group[vector * VECTOR + 4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
+        };
+        if F::BITS == 8 {
+            words
+                .into_iter()
+                .enumerate()
+                .for_each(|(step, word)| set(step, word));
+            continue;
+        }
+        let low = words.map(|word| word & 0x0f0f_0f0f);
+        for step in 0..STEPS / 2 {
+            set(step, low[step] | low[step + STEPS / 2] << 4);
+        }
+        let high = words.map(|word| word >> 4 & 0x0303_0303);
+        match F::BITS {
+            5 => {
+                for (step, word) in high.iter().enumerate() {
+                    let nibble = (word | word >> 7 | word >> 14 | word >> 21) as u8 & 15;
+                    group[4 * VECTOR + step * 8 + lane / 2] |= nibble << (4 * (lane % 2));
+                }
+            }
+            6 => {
+                for (half, high) in high.as_chunks::<4>().0.iter().enumerate() {
+                    set(4 + half, high[0] | high[1] << 2 | high[2] << 4 | high[3] << 6);
+                }
+            }
+            _ => (),
+        }
     }
 }

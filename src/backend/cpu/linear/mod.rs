@@ -11,6 +11,7 @@ mod float;
 mod format;
 mod pack;
 mod plain;
+mod source;
 
 use self::format::{Format, TILE, with_format};
 use self::pack::{Packed, Weight};

@@ -8,8 +8,9 @@ use half::f16;
 use super::super::buffer::{Buffer, Plain};
 use super::super::pool::{Parts, Pool};
 use super::super::quantize::GROUP;
-use super::format::{Format, Kind, Record, TILE, put, quant, scales, with_format};
-use crate::model::weights::{Awq, BlockType, Stored, six_bits};
+use super::format::{Format, Kind, Record, TILE, interleave, quant, scales, with_format};
+use super::source::{Blocks, Source};
+use crate::model::weights::{BlockType, Stored};
 
 /// A quantised matrix in tiles.
 #[derive(Debug)]
@@ -81,11 +82,7 @@ impl Weight {
                         let rows = Rows {
                             rows: *rows,
                             columns: *cols,
-                            source: Blocks {
-                                block: *block,
-                                bytes,
-                                row: cols / block.numbers() * block.bytes(),
-                            },
+                            source: Blocks::new(*block, bytes, *cols),
                         };
                         with_format!(kind, F => rows.pack::<F>(kind, pool)).map(Self::Packed)
                     }
@@ -181,14 +178,6 @@ impl FloatKind {
     }
 }
 
-/// What a format's packing needs to know of a stored matrix.
-trait Source: Sync {
-    /// Writes the 32 quants of a group of a row.
-    fn quants(&self, row: usize, group: usize, out: &mut [u8; GROUP]);
-    /// Bytes of the record that covers the inputs from `record * F::SPAN` on, in the order of [`Record`], for one row.
-    fn record<F: Format>(&self, row: usize, record: usize, out: &mut [u8]);
-}
-
 struct Rows<S> {
     rows: usize,
     columns: usize,
@@ -217,8 +206,13 @@ impl<S: Source> Rows<S> {
             let quants = unsafe { quant_parts.part(tile * groups * F::QUANTS, groups * F::QUANTS) };
             // SAFETY: as above.
             let records = unsafe { record_parts.part(tile * spans * F::BYTES, spans * F::BYTES) };
+            let mut unpacked = [[0; GROUP]; TILE];
+            for (group, bytes) in quants.chunks_exact_mut(F::QUANTS).enumerate() {
+                self.source.quants(tile, group, &mut unpacked);
+                interleave::<F>(&unpacked, bytes);
+            }
             for lane in 0..TILE.min(self.rows - tile * TILE) {
-                self.lane::<F>(tile * TILE + lane, lane, quants, records);
+                self.records::<F>(tile * TILE + lane, lane, records);
             }
         });
         Ok(Packed {
@@ -230,14 +224,8 @@ impl<S: Source> Rows<S> {
         })
     }
 
-    fn lane<F: Format>(&self, row: usize, lane: usize, quants: &mut [u8], records: &mut [u8]) {
-        let mut group_quants = [0; GROUP];
-        for (group, bytes) in quants.chunks_exact_mut(F::QUANTS).enumerate() {
-            self.source.quants(row, group, &mut group_quants);
-            for (input, &q) in group_quants.iter().enumerate() {
-                put::<F>(bytes, lane, input, q);
-            }
-        }
+    /// Fills one output's place in the records of a tile.
+    fn records<F: Format>(&self, row: usize, lane: usize, records: &mut [u8]) {
         // One row's share of a record, and where each of its fields goes.
         let mut share = [0; 20];
         let share = &mut share[..F::BYTES / TILE];
@@ -255,79 +243,6 @@ impl<S: Source> Rows<S> {
                 bytes[2 * floats * TILE + byte * TILE + lane] = value;
             }
         }
-    }
-}
-
-struct Blocks<'a> {
-    block: BlockType,
-    bytes: &'a [u8],
-    /// Bytes of a row.
-    row: usize,
-}
-
-impl Blocks<'_> {
-    fn block(&self, row: usize, index: usize) -> &[u8] {
-        &self.bytes[row * self.row + index * self.block.bytes()..][..self.block.bytes()]
-    }
-}
-
-impl Source for Blocks<'_> {
-    fn quants(&self, row: usize, group: usize, out: &mut [u8; GROUP]) {
-        let per_block = self.block.numbers() / GROUP;
-        let (b, within) = (self.block(row, group / per_block), group % per_block);
-        let halves = |bytes: &[u8], i: usize| bytes[i % 16] >> (4 * (i / 16)) & 15;
-        let fifth = |at: usize, i: usize| (b[at + i / 8] >> (i % 8) & 1) << 4;
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = match self.block {
-                BlockType::Q4_0 => halves(&b[2..], i),
-                BlockType::Q4_1 => halves(&b[4..], i),
-                BlockType::Q5_0 => halves(&b[6..], i) | fifth(2, i),
-                BlockType::Q5_1 => halves(&b[8..], i) | fifth(4, i),
-                BlockType::Q8_0 => b[2 + i] ^ 128,
-                BlockType::Q4K => b[16 + within / 2 * 32 + i] >> (4 * (within % 2)) & 15,
-                BlockType::Q5K => {
-                    let low = b[48 + within / 2 * 32 + i] >> (4 * (within % 2)) & 15;
-                    low | (b[16 + i] >> within & 1) << 4
-                }
-                BlockType::Q6K => {
-                    let (part, quarter) = (within / 4, within % 4);
-                    let low = b[part * 64 + quarter % 2 * 32 + i] >> (4 * (quarter / 2)) & 15;
-                    low | (b[128 + part * 32 + i] >> (2 * quarter) & 3) << 4
-                }
-                _ => 0,
-            };
-        }
-    }
-
-    fn record<F: Format>(&self, row: usize, record: usize, out: &mut [u8]) {
-        let b = self.block(row, record);
-        match F::RECORD {
-            Record::Super => {
-                out[..4].copy_from_slice(&b[..4]);
-                for group in 0..8 {
-                    let (scale, min) = six_bits(&b[4..16], group);
-                    (out[4 + 2 * group], out[5 + 2 * group]) = (scale, min);
-                }
-            }
-            Record::SuperHalves => {
-                out[..2].copy_from_slice(&b[208..210]);
-                out[2..].copy_from_slice(&b[192..208]);
-            }
-            _ => out.copy_from_slice(&b[..out.len()]),
-        }
-    }
-}
-
-impl Source for &Awq {
-    fn quants(&self, row: usize, group: usize, out: &mut [u8; GROUP]) {
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = self.quant(row, group * GROUP + i);
-        }
-    }
-
-    fn record<F: Format>(&self, row: usize, record: usize, out: &mut [u8]) {
-        out[..2].copy_from_slice(&self.scale(row, record).to_le_bytes());
-        out[2] = self.zero(row, record);
     }
 }
 
