@@ -112,6 +112,30 @@ pub enum BackendError {
     },
 }
 
+/// What bounds a backend's passes: the machine, measured, and what the model asks of it. Attention is not counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Bytes that can be read from memory, per second.
+    pub bytes_per_second: f64,
+    /// Products of weights and activations, sums included, that can be made per second.
+    pub products_per_second: f64,
+    /// Bytes of weights that every pass reads.
+    pub pass_bytes: usize,
+    /// Products per position.
+    pub position_products: usize,
+    /// Products per position whose logits are wanted, in addition.
+    pub logits_products: usize,
+}
+
+impl Bounds {
+    /// Seconds that a pass over `positions`, `logits` of which want logits, takes at least.
+    pub fn floor(&self, positions: usize, logits: usize) -> f64 {
+        let products = positions * self.position_products + logits * self.logits_products;
+        let read = self.pass_bytes as f64 / self.bytes_per_second;
+        read.max(products as f64 / self.products_per_second)
+    }
+}
+
 /// Computes logits. One engine thread owns it.
 pub trait Backend: Send {
     /// Name with whatever decides the bits, stored in the trace: two backends of one name give equal bits.
@@ -129,6 +153,11 @@ pub trait Backend: Send {
     /// Whether a position's bits are the same however its sequence is cut into steps. Where they are not, a sequence
     /// must always be cut in the same way: its prompt at multiples of [`BLOCK`], then token by token.
     fn invariant(&self) -> bool;
+
+    /// Measures what bounds this backend here, which takes a second; `None` where that is not known.
+    fn bounds(&self) -> Option<Bounds> {
+        None
+    }
 
     /// Makes room for `blocks` KV blocks, with the ids `0 .. blocks`; what earlier ones held is lost.
     ///

@@ -17,22 +17,38 @@ pub(super) const MAX_FEED_FORWARD: usize = 1 << 20;
 pub(super) const MAX_CONTEXT: usize = 1 << 24;
 pub(super) const MAX_VOCAB: usize = 1 << 22;
 
-/// The two families that backends compute.
+/// The families that backends compute. Mistral is Llama under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// Qwen2: biases on q, k and v.
     Qwen2,
-    /// Llama: no biases.
+    /// Qwen3: the heads of q and k go through RMSNorm.
+    Qwen3,
+    /// Llama: neither.
     Llama,
 }
 
 impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Qwen2, Self::Qwen3, Self::Llama];
+
     /// The name in `general.architecture`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
             Self::Llama => "llama",
         }
+    }
+
+    /// Whether q, k and v have biases.
+    pub fn has_biases(self) -> bool {
+        self == Self::Qwen2
+    }
+
+    /// Whether each head of q and k is normalised before it is turned.
+    pub fn has_head_norms(self) -> bool {
+        self == Self::Qwen3
     }
 }
 
@@ -81,17 +97,12 @@ impl Config {
             found,
         };
         let name = gguf.required("general.architecture", gguf.text("general.architecture")?)?;
-        let architecture = match name {
-            "qwen2" => Architecture::Qwen2,
-            "llama" => Architecture::Llama,
-            other => {
-                return Err(unsupported(
-                    "general.architecture",
-                    "qwen2 and llama",
-                    format!("{other:?}"),
-                ));
-            }
-        };
+        let known = Architecture::ALL;
+        let architecture = known.into_iter().find(|known| known.name() == name);
+        let architecture = architecture.ok_or_else(|| {
+            let names = known.map(Architecture::name).join(", ");
+            unsupported("general.architecture", &names, format!("{name:?}"))
+        })?;
         let key = |suffix: &str| format!("{name}.{suffix}");
         let bounded = |suffix: &str, limit: usize| -> Result<usize, ModelError> {
             let key = key(suffix);
@@ -242,10 +253,14 @@ impl Config {
             add("attn_q.weight", vec![query, hidden]);
             add("attn_k.weight", vec![kv, hidden]);
             add("attn_v.weight", vec![kv, hidden]);
-            if self.architecture == Architecture::Qwen2 {
+            if self.architecture.has_biases() {
                 add("attn_q.bias", vec![query]);
                 add("attn_k.bias", vec![kv]);
                 add("attn_v.bias", vec![kv]);
+            }
+            if self.architecture.has_head_norms() {
+                add("attn_q_norm.weight", vec![self.head_dim]);
+                add("attn_k_norm.weight", vec![self.head_dim]);
             }
             add("attn_output.weight", vec![hidden, query]);
             add("ffn_norm.weight", vec![hidden]);

@@ -94,6 +94,8 @@ struct Layer {
     attention_norm: Tensor,
     query: Linear,
     key: Linear,
+    /// Norms of the heads of query and key, for Qwen3.
+    head_norms: Option<(Tensor, Tensor)>,
     value: Linear,
     attention_output: Linear,
     feed_forward_norm: Tensor,
@@ -126,6 +128,13 @@ impl Decoder {
                     attention_norm: source.vector(&name("attn_norm.weight"))?,
                     query: source.linear(&name("attn_q"))?,
                     key: source.linear(&name("attn_k"))?,
+                    head_norms: match config.architecture.has_head_norms() {
+                        true => Some((
+                            source.vector(&name("attn_q_norm.weight"))?,
+                            source.vector(&name("attn_k_norm.weight"))?,
+                        )),
+                        false => None,
+                    },
                     value: source.linear(&name("attn_v"))?,
                     attention_output: source.linear(&name("attn_output"))?,
                     feed_forward_norm: source.vector(&name("ffn_norm.weight"))?,
@@ -214,8 +223,13 @@ impl Decoder {
         let (heads, kv_heads, dim) = (self.config.heads, self.config.kv_heads, self.config.head_dim);
         let count = x.dim(1)?;
         let split = |x: Tensor, heads| x.reshape((1, count, heads, dim))?.transpose(1, 2)?.contiguous();
-        let query = rope(&split(layer.query.forward(x)?, heads)?, cos, sin)?;
-        let key = rope(&split(layer.key.forward(x)?, kv_heads)?, cos, sin)?;
+        let mut query = split(layer.query.forward(x)?, heads)?;
+        let mut key = split(layer.key.forward(x)?, kv_heads)?;
+        if let Some((query_norm, key_norm)) = &layer.head_norms {
+            query = rms_norm(&query, query_norm, self.config.rms_eps)?;
+            key = rms_norm(&key, key_norm, self.config.rms_eps)?;
+        }
+        let (query, key) = (rope(&query, cos, sin)?, rope(&key, cos, sin)?);
         let value = split(layer.value.forward(x)?, kv_heads)?;
         let (key, value) = match held {
             Some((old_key, old_value)) => (

@@ -12,6 +12,7 @@ use super::pool::{Parts, Pool};
 use super::quantize::Quantized;
 use super::rope::{Rope, rotate};
 use super::silu::silu_mul;
+use super::source::Source;
 use crate::backend::{BLOCK, BackendError, Step};
 use crate::model::Model;
 use crate::model::config::Config;
@@ -21,6 +22,8 @@ struct Layer {
     attention_norm: Vec<f32>,
     query: Linear,
     key: Linear,
+    /// Norms `(head_dim,)` of the heads of query and key, for Qwen3.
+    head_norms: Option<[Vec<f32>; 2]>,
     value: Linear,
     attention_output: Linear,
     feed_forward_norm: Vec<f32>,
@@ -69,6 +72,13 @@ impl Decoder {
                 attention_norm: source.vector(&name("attn_norm.weight"))?,
                 query: source.linear(&name("attn_q"))?,
                 key: source.linear(&name("attn_k"))?,
+                head_norms: match config.architecture.has_head_norms() {
+                    true => Some([
+                        source.vector(&name("attn_q_norm.weight"))?,
+                        source.vector(&name("attn_k_norm.weight"))?,
+                    ]),
+                    false => None,
+                },
                 value: source.linear(&name("attn_v"))?,
                 attention_output: source.linear(&name("attn_output"))?,
                 feed_forward_norm: source.vector(&name("ffn_norm.weight"))?,
@@ -95,10 +105,10 @@ impl Decoder {
         &self.config
     }
 
-    /// Bytes of the weights in memory.
-    pub(super) fn bytes(&self) -> usize {
-        let layer = |l: &Layer| {
-            let linears = [
+    /// What every pass computes with: the layers' matrices, and the output layer.
+    pub(super) fn linears(&self) -> (Vec<&Linear>, &Linear) {
+        fn layer(l: &Layer) -> [&Linear; 7] {
+            [
                 &l.query,
                 &l.key,
                 &l.value,
@@ -106,11 +116,17 @@ impl Decoder {
                 &l.gate,
                 &l.up,
                 &l.down,
-            ];
-            linears.iter().map(|linear| linear.bytes()).sum::<usize>()
-        };
-        let ends = self.embedding.bytes() + self.output.as_ref().map_or(0, Linear::bytes);
-        ends + self.layers.iter().map(layer).sum::<usize>()
+            ]
+        }
+        let layers = self.layers.iter().flat_map(layer).collect();
+        (layers, self.output.as_ref().unwrap_or(&self.embedding))
+    }
+
+    /// Bytes of the weights in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let (layers, output) = self.linears();
+        let embedding = self.output.as_ref().map_or(0, |_| self.embedding.bytes());
+        layers.iter().map(|linear| linear.bytes()).sum::<usize>() + output.bytes() + embedding
     }
 
     /// Computes the steps of a batch, which were checked; see [`crate::backend::Backend::forward`].
@@ -167,7 +183,13 @@ impl Decoder {
                     (&layer.value, &mut s.value),
                 ],
             );
-            place(context, heads, rope, &positions, s, (cache, index));
+            let placing = Placing {
+                heads,
+                rope,
+                norms: layer.head_norms.as_ref(),
+                eps,
+            };
+            placing.place(context, &positions, s, (cache, index));
             attend(
                 context.isa,
                 context.pool,
@@ -244,27 +266,50 @@ fn layout<'a>(batch: &[Step<'a>]) -> (Vec<Span<'a>>, Vec<(usize, crate::backend:
     (spans, positions)
 }
 
-/// Turns queries and keys to their positions, scales the queries, and stores keys and values.
-fn place(
-    context: Context<'_>,
+/// How queries and keys become what attention takes.
+struct Placing<'a> {
     heads: Heads,
-    rope: &Rope,
-    positions: &[(usize, crate::backend::BlockId)],
-    s: &mut Scratch,
-    (cache, layer): (&mut KvCache, usize),
-) {
-    let scale = 1.0 / (heads.dim as f32).sqrt();
-    let (wide, narrow) = (heads.query * heads.dim, heads.kv * heads.dim);
-    let rows = s
-        .query
-        .chunks_exact_mut(wide)
-        .zip(s.key.chunks_exact_mut(narrow))
-        .zip(s.value.chunks_exact(narrow));
-    for (((query, key), value), (position, block)) in rows.zip(positions) {
-        let (cos, sin) = rope.at(*position);
-        rotate(context.isa, query, cos, sin, scale);
-        rotate(context.isa, key, cos, sin, 1.0);
-        cache.write(*block, layer, position % BLOCK, key, value);
+    rope: &'a Rope,
+    /// Norms of the heads of query and key.
+    norms: Option<&'a [Vec<f32>; 2]>,
+    eps: f32,
+}
+
+impl Placing<'_> {
+    /// Turns queries and keys to their positions, scales the queries, and stores keys and values.
+    fn place(
+        &self,
+        context: Context<'_>,
+        positions: &[(usize, crate::backend::BlockId)],
+        s: &mut Scratch,
+        (cache, layer): (&mut KvCache, usize),
+    ) {
+        let dim = self.heads.dim;
+        let scale = 1.0 / (dim as f32).sqrt();
+        let (wide, narrow) = (self.heads.query * dim, self.heads.kv * dim);
+        let (queries, keys) = (Parts::of(&mut s.query), Parts::of(&mut s.key));
+        let places = cache.places();
+        context.pool.each(positions.len(), |row| {
+            let (position, block) = positions[row];
+            let (cos, sin) = self.rope.at(position);
+            // SAFETY: each row, and each position, belongs to one task.
+            let query = unsafe { queries.part(row * wide, wide) };
+            // SAFETY: as above.
+            let key = unsafe { keys.part(row * narrow, narrow) };
+            if let Some([query_norm, key_norm]) = self.norms {
+                let mut normed = vec![0.0; wide.max(narrow)];
+                for (x, norm) in [(&mut *query, query_norm), (&mut *key, key_norm)] {
+                    let normed = &mut normed[..x.len()];
+                    rms_norm(context.isa, x, norm, self.eps, normed);
+                    x.copy_from_slice(normed);
+                }
+            }
+            rotate(context.isa, query, cos, sin, scale);
+            rotate(context.isa, key, cos, sin, 1.0);
+            let value = &s.value[row * narrow..][..narrow];
+            // SAFETY: as above.
+            unsafe { places.write(block, layer, position % BLOCK, key, value) };
+        });
     }
 }
 
@@ -325,43 +370,5 @@ impl Scratch {
         ] {
             buffer.resize(rows * width, 0.0);
         }
-    }
-}
-
-/// Where weights are read from.
-struct Source<'a> {
-    model: &'a Model,
-    pool: &'a Pool,
-}
-
-impl Source<'_> {
-    fn refused(&self, name: &str, reason: &dyn std::fmt::Display) -> BackendError {
-        BackendError::Load {
-            file: self.model.path.display().to_string(),
-            reason: format!("{name}: {reason}"),
-        }
-    }
-
-    fn vector(&self, name: &str) -> Result<Vec<f32>, BackendError> {
-        let stored = self.model.weights.read(name);
-        stored
-            .and_then(|stored| stored.decode())
-            .map_err(|error| self.refused(name, &error))
-    }
-
-    fn linear(&self, stem: &str) -> Result<Linear, BackendError> {
-        let (weight, bias) = (format!("{stem}.weight"), format!("{stem}.bias"));
-        let bias = self
-            .model
-            .weights
-            .get(&bias)
-            .map(|_| self.vector(&bias))
-            .transpose()?;
-        let stored = self
-            .model
-            .weights
-            .read(&weight)
-            .map_err(|error| self.refused(&weight, &error))?;
-        Linear::new(&stored, bias, self.pool).map_err(|reason| self.refused(&weight, &reason))
     }
 }

@@ -11,22 +11,26 @@ mod decoder;
 mod exp;
 mod isa;
 mod kv;
+mod limits;
 mod linear;
 mod norm;
 mod pool;
 mod quantize;
 mod rope;
 mod silu;
+#[doc(hidden)]
+pub mod single;
+mod source;
 
 pub use isa::Isa;
 pub use linear::Arithmetic;
 
 use decoder::Decoder;
 use kv::KvCache;
-use linear::Context;
+use linear::{Context, Linear};
 use pool::Pool;
 
-use super::{BLOCK, Backend, BackendError, Step};
+use super::{BLOCK, Backend, BackendError, Bounds, Step};
 use crate::model::Model;
 
 /// How to compute; nothing but `arithmetic` changes a bit of the results.
@@ -103,6 +107,18 @@ impl Backend for CpuBackend {
 
     fn invariant(&self) -> bool {
         true
+    }
+
+    fn bounds(&self) -> Option<Bounds> {
+        let (layers, output) = self.decoder.linears();
+        let products = |linear: &Linear| linear.outputs() * linear.inputs();
+        Some(Bounds {
+            bytes_per_second: limits::read(&self.pool, self.options.isa),
+            products_per_second: limits::multiply(&self.pool, self.options.isa),
+            pass_bytes: layers.iter().map(|l| l.bytes()).sum::<usize>() + output.bytes(),
+            position_products: layers.iter().map(|l| products(l)).sum(),
+            logits_products: products(output),
+        })
     }
 
     fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {

@@ -4,7 +4,8 @@
 
 use super::BenchArgs;
 use super::table::{Cell, Figures, number, three_digits, words};
-use crate::backend::{BLOCK, Backend, BlockId, Step};
+use crate::backend::{BLOCK, Backend, BlockId, Bounds, Step};
+use crate::cli::complain;
 use crate::cli::model::Bar;
 use crate::model::{self, Model, manifest};
 use crate::rng;
@@ -32,6 +33,14 @@ impl Test {
             Self::Prompt(n) => format!("pp{n}"),
             Self::Decode { new, batch: 1 } => format!("tg{new}"),
             Self::Decode { new, batch } => format!("tg{new} x{batch}"),
+        }
+    }
+
+    /// Tokens per second that no kernel can pass.
+    fn limit(self, bounds: &Bounds) -> f64 {
+        match self {
+            Self::Prompt(n) => n as f64 / bounds.floor(n, 1),
+            Self::Decode { batch, .. } => batch as f64 / bounds.floor(batch, batch),
         }
     }
 
@@ -70,6 +79,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
             words("test", "test"),
             number("tokens_per_second", "t/s"),
             number("deviation", ""),
+            number("limit_percent", "limit"),
             words("note", ""),
         ],
         rows: Vec::new(),
@@ -79,6 +89,10 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         let model = Model::open(&located.path)?;
         let (bytes, parameters) = sizes(&model)?;
         let mut backend = args.backend.load(&model)?;
+        let bounds = backend.bounds();
+        if let Some(bounds) = &bounds {
+            complain(&describe(&located.name, bounds));
+        }
         for test in &tests {
             let (needed, held) = (test.size().0, backend.context());
             let (rates, note) = match needed <= held {
@@ -89,6 +103,8 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
                 ),
             };
             let (mean, deviation) = spread(&rates);
+            let share = bounds.as_ref().zip(mean);
+            let share = share.map(|(bounds, mean)| 100.0 * mean / test.limit(bounds));
             let rate = match (mean, deviation) {
                 (None, _) => "over context".to_owned(),
                 (Some(mean), None) => three_digits(mean),
@@ -103,12 +119,29 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
                 Cell::plain(json!(test.name())),
                 Cell::shown(json!(mean), rate),
                 Cell::plain(json!(deviation)),
+                Cell::shown(
+                    json!(share),
+                    share.map_or_else(|| "-".into(), |share| format!("{share:.0} %")),
+                ),
                 Cell::plain(note),
             ]);
         }
     }
     figures.print(args.format, &args.backend)?;
     Ok(crate::cli::DONE)
+}
+
+/// What the machine reaches and what the model asks of it.
+fn describe(name: &str, bounds: &Bounds) -> String {
+    format!(
+        "{name}: measured here {:.1} GB/s read and {:.2} T products/s; a pass reads {:.2} GB,\n\
+         a position takes {:.2} G products, {:.2} G more with logits",
+        bounds.bytes_per_second / 1e9,
+        bounds.products_per_second / 1e12,
+        bounds.pass_bytes as f64 / 1e9,
+        bounds.position_products as f64 / 1e9,
+        bounds.logits_products as f64 / 1e9,
+    )
 }
 
 fn check(flag: &str, sizes: &[usize], least: usize) -> anyhow::Result<()> {

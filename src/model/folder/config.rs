@@ -7,8 +7,7 @@ use std::f64::consts::TAU;
 use super::names::{FAMILIES, Family};
 use crate::model::ModelError;
 use crate::model::config::{
-    Architecture, Config, MAX_CONTEXT, MAX_FEED_FORWARD, MAX_HEAD, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS,
-    MAX_VOCAB,
+    Config, MAX_CONTEXT, MAX_FEED_FORWARD, MAX_HEAD, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS, MAX_VOCAB,
 };
 use crate::model::json::{Json, brief};
 
@@ -69,7 +68,7 @@ impl Config {
             kv_heads,
             head_dim,
             feed_forward: bounded("intermediate_size", MAX_FEED_FORWARD)?,
-            context: bounded("max_position_embeddings", MAX_CONTEXT)?,
+            context: context(json, family)?,
             rope_theta: positive(json, "rope_theta", theta)?,
             rms_eps: positive(
                 json,
@@ -85,6 +84,22 @@ impl Config {
     }
 }
 
+/// Most positions of a sequence: no more than a position sees, where only some of the earlier ones are seen.
+fn context(json: &Json, family: &Family) -> Result<usize, ModelError> {
+    let window = match family.windowed {
+        true => json.count("sliding_window")?,
+        false => None,
+    };
+    let key = "max_position_embeddings";
+    let positions = json.required(key, json.count(key)?)?;
+    for (key, n) in [(key, Some(positions)), ("sliding_window", window)] {
+        if let Some(n) = n.filter(|n| !(1..=MAX_CONTEXT).contains(n)) {
+            return Err(json.unsupported(key, &format!("1 to {MAX_CONTEXT}"), n));
+        }
+    }
+    Ok(positions.min(window.unwrap_or(positions)))
+}
+
 /// The one class in `architectures`.
 fn family(json: &Json) -> Result<&'static Family, ModelError> {
     let key = "architectures";
@@ -95,7 +110,7 @@ fn family(json: &Json) -> Result<&'static Family, ModelError> {
         _ => return Err(json.malformed(key, "a list of one name", brief(&value.to_string()))),
     };
     Family::find(class).ok_or_else(|| {
-        let known = FAMILIES.map(|family| family.class).join(" and ");
+        let known = FAMILIES.map(|family| family.class).join(", ");
         json.unsupported(key, &known, brief(&format!("{class:?}")))
     })
 }
@@ -108,7 +123,7 @@ fn plain(json: &Json, family: &Family) -> Result<(), ModelError> {
     if json.truth("use_sliding_window")? == Some(true) {
         return Err(json.unsupported("use_sliding_window", "false", "true"));
     }
-    if family.architecture == Architecture::Llama {
+    if !family.architecture.has_biases() {
         for key in ["attention_bias", "mlp_bias"] {
             if json.truth(key)? == Some(true) {
                 return Err(json.unsupported(key, "false", "true"));

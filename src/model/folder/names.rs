@@ -10,6 +10,8 @@ pub(super) struct Family {
     pub(super) class: &'static str,
     /// What is computed.
     pub(super) architecture: Architecture,
+    /// Whether `sliding_window` says how far a position sees; else it means nothing unless `use_sliding_window` does.
+    pub(super) windowed: bool,
     /// Our name of a tensor's stem (without `.weight` or `.bias`) and the folder's; layer `N`'s stand behind `blk.N.`
     /// in ours and behind `model.layers.N.` in the folder's.
     outer: &'static [(&'static str, &'static str)],
@@ -27,6 +29,8 @@ const LAYER: &[(&str, &str)] = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
     ("attn_v", "self_attn.v_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
     ("attn_output", "self_attn.o_proj"),
     ("ffn_norm", "post_attention_layernorm"),
     ("ffn_gate", "mlp.gate_proj"),
@@ -35,20 +39,26 @@ const LAYER: &[(&str, &str)] = &[
 ];
 
 /// The families that can be opened.
-pub(super) const FAMILIES: [Family; 2] = [
+pub(super) const FAMILIES: [Family; 4] = [
+    family("Qwen2ForCausalLM", Architecture::Qwen2),
+    family("Qwen3ForCausalLM", Architecture::Qwen3),
+    family("LlamaForCausalLM", Architecture::Llama),
     Family {
-        class: "Qwen2ForCausalLM",
-        architecture: Architecture::Qwen2,
-        outer: OUTER,
-        layer: LAYER,
-    },
-    Family {
-        class: "LlamaForCausalLM",
-        architecture: Architecture::Llama,
-        outer: OUTER,
-        layer: LAYER,
+        windowed: true,
+        ..family("MistralForCausalLM", Architecture::Llama)
     },
 ];
+
+/// A family whose tensors have the usual names.
+const fn family(class: &'static str, architecture: Architecture) -> Family {
+    Family {
+        class,
+        architecture,
+        windowed: false,
+        outer: OUTER,
+        layer: LAYER,
+    }
+}
 
 impl Family {
     /// The family of this name.

@@ -72,6 +72,10 @@ impl Linear {
         self.weight.shape().0
     }
 
+    pub(super) fn inputs(&self) -> usize {
+        self.weight.shape().1
+    }
+
     /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.weight.bytes() + self.bias.as_ref().map_or(0, |bias| 4 * bias.len())

@@ -4,6 +4,7 @@
 
 use half::f16;
 
+use super::super::single::weight;
 use super::*;
 use crate::model::weights::{Awq, BlockType};
 use crate::rng;
@@ -18,37 +19,6 @@ const BLOCKS: [BlockType; 8] = [
     BlockType::Q5K,
     BlockType::Q6K,
 ];
-
-/// Random bytes with small finite scales where a block has its float16 numbers.
-fn blocks(block: BlockType, rows: usize, cols: usize, seed: u64) -> Stored {
-    let count = rows * cols / block.numbers();
-    let mut bytes: Vec<u8> = (0..count * block.bytes())
-        .map(|i| rng::value(seed, 1, i as u64) as u8)
-        .collect();
-    let halves: &[usize] = match block {
-        BlockType::Q6K => &[208],
-        BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4K | BlockType::Q5K => &[0, 2],
-        BlockType::F16 => &[0],
-        _ => &[0][..usize::from(!matches!(block, BlockType::F32 | BlockType::Bf16))],
-    };
-    for (index, one) in bytes.chunks_exact_mut(block.bytes()).enumerate() {
-        for &at in halves {
-            let x = rng::unit(seed, 2 + at as u64, index as u64) * 0.02 - 0.01;
-            one[at..at + 2].copy_from_slice(&f16::from_f64(x).to_le_bytes());
-        }
-        if matches!(block, BlockType::F32 | BlockType::Bf16) {
-            // An exponent that is neither huge nor special.
-            let top = block.bytes() - 1;
-            one[top] = one[top] & 0x80 | 0x3d;
-        }
-    }
-    Stored::Blocks {
-        block,
-        rows,
-        cols,
-        bytes,
-    }
-}
 
 fn awq(group: usize, rows: usize, cols: usize, seed: u64) -> Stored {
     let word = |stream, i: usize| (rng::value(seed, stream, i as u64) >> 7) as u32;
@@ -71,7 +41,7 @@ fn matrices(rows: usize, cols: usize, seed: u64) -> Vec<Stored> {
     let floats = [BlockType::F32, BlockType::F16, BlockType::Bf16];
     let mut all: Vec<Stored> = quantised
         .chain(floats)
-        .map(|block| blocks(block, rows, cols, seed))
+        .map(|block| weight(block, rows, cols, seed))
         .collect();
     if rows.is_multiple_of(8) {
         let groups = [32, 64, 128]

@@ -12,10 +12,14 @@ use self::unpack::{Scales, unpack};
 use super::super::quantize::{GROUP, Quantized};
 use super::format::{Format, STEPS, TILE};
 
-/// Rows of activations whose sums stay in registers.
-const ROWS: usize = 8;
+/// Rows of activations whose sums stay in registers in a single pass over the weights.
+const ROWS: usize = 16;
+/// The same over a panel.
+const SHARE: usize = 8;
 /// Rows whose integer sums are computed side by side: enough chains to hide the latency of the instruction.
 const CHAINS: usize = 4;
+/// How many groups ahead a single pass over the weights asks for them.
+const AHEAD: usize = 12;
 /// Groups of a panel: 8 KiB of quants.
 const PANEL: usize = 16;
 
@@ -57,8 +61,11 @@ pub(super) fn tile<F: Format>(
         for start in (0..groups).step_by(PANEL) {
             let end = groups.min(start + PANEL);
             panel.fill::<F>(quants.as_ptr(), records.as_ptr(), start..end);
-            for (index, out) in out.chunks_mut(ROWS).enumerate() {
-                some_rows::<F>(&panel, &x, first + index * ROWS, start..end, out);
+            let (head, rest) = out.split_at_mut(SHARE);
+            let next = quants.as_ptr().wrapping_add(end * F::QUANTS);
+            some_rows::<F>(&Fetching(&panel, next), &x, first, start..end, head);
+            for (index, out) in rest.chunks_mut(SHARE).enumerate() {
+                some_rows::<F>(&panel, &x, first + (index + 1) * SHARE, start..end, out);
             }
         }
     }
@@ -96,6 +103,7 @@ impl<F: Format> Weights<F> for Packed {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     unsafe fn group(&self, group: usize) -> ([__m512i; STEPS], Scales) {
+        fetch::<F>(self.quants.wrapping_add((group + AHEAD) * F::QUANTS));
         // SAFETY: the group is there.
         unsafe {
             (
@@ -159,6 +167,30 @@ impl<F: Format> Weights<F> for Panel {
     }
 }
 
+/// A panel whose groups, while they are computed with, let a group each be fetched from behind the pointer on: those
+/// of the next panel, so that memory is read while the processor computes.
+struct Fetching<'a>(&'a Panel, *const u8);
+
+impl<F: Format> Weights<F> for Fetching<'_> {
+    const ADDS: bool = true;
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn group(&self, group: usize) -> ([__m512i; STEPS], Scales) {
+        fetch::<F>(self.1.wrapping_add((group - self.0.first) * F::QUANTS));
+        // SAFETY: the caller's word.
+        unsafe { Weights::<F>::group(self.0, group) }
+    }
+}
+
+/// Asks for the quants of a group; where there are none, nothing happens.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fetch<F: Format>(quants: *const u8) {
+    for line in 0..F::QUANTS / 64 {
+        _mm_prefetch::<_MM_HINT_T0>(quants.wrapping_add(64 * line).cast());
+    }
+}
+
 /// Sums of at most [`ROWS`] rows.
 ///
 /// Safety: all groups and rows are there.
@@ -181,6 +213,14 @@ unsafe fn some_rows<F: Format>(
             5 => rows::<F, 5>(weights, x, first, groups, out),
             6 => rows::<F, 6>(weights, x, first, groups, out),
             7 => rows::<F, 7>(weights, x, first, groups, out),
+            8 => rows::<F, 8>(weights, x, first, groups, out),
+            9 => rows::<F, 9>(weights, x, first, groups, out),
+            10 => rows::<F, 10>(weights, x, first, groups, out),
+            11 => rows::<F, 11>(weights, x, first, groups, out),
+            12 => rows::<F, 12>(weights, x, first, groups, out),
+            13 => rows::<F, 13>(weights, x, first, groups, out),
+            14 => rows::<F, 14>(weights, x, first, groups, out),
+            15 => rows::<F, 15>(weights, x, first, groups, out),
             _ => rows::<F, ROWS>(weights, x, first, groups, out),
         }
     }
