@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use veriharness::backend::cpu::{CpuBackend, Options};
-use veriharness::backend::{BLOCK, Backend, BackendError, Step};
+use veriharness::backend::{BLOCK, Backend, BackendError, BlockId, Step};
 use veriharness::engine::local::{Limits, LocalEngine};
 use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
 use veriharness::model::chat::Message;
@@ -215,6 +215,9 @@ impl Backend for Broken {
     }
     fn context(&self) -> usize {
         self.0.context()
+    }
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        self.0.copy(from, to);
     }
     fn forward(&mut self, batch: &[Step<'_>]) -> Logits {
         self.0.forward(batch).and_then(self.1)

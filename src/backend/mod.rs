@@ -165,6 +165,9 @@ pub trait Backend: Send {
     /// [`BackendError::Memory`].
     fn reserve(&mut self, blocks: usize) -> Result<(), BackendError>;
 
+    /// Copies what the block `from` holds to the block `to`; both are reserved.
+    fn copy(&mut self, from: BlockId, to: BlockId);
+
     /// Computes each step, writes its keys and values into its blocks, and returns per step the logits
     /// `(step.logits, vocab)` of its last positions, row after row. A step's bits do not depend on the others.
     ///

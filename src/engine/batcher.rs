@@ -81,6 +81,9 @@ impl Batcher {
     pub fn step(&mut self, vocabulary: &dyn Vocabulary) -> Vec<Finished> {
         let mut finished = std::mem::take(&mut self.refused);
         let pieces = self.scheduler.plan();
+        for (from, to) in self.scheduler.copies() {
+            self.backend.copy(from, to);
+        }
         if pieces.is_empty() {
             return finished;
         }

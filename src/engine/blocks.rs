@@ -4,6 +4,7 @@
 //! (`scheduler`). A full block is known by the hash chain of the tokens up to its end. It stays in the prefix cache
 //! when nobody holds it any more, until a block is needed and it is the one that was let go longest ago.
 
+use super::siblings::Siblings;
 use crate::backend::{BLOCK, BlockId};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
@@ -29,11 +30,24 @@ pub fn chains(tokens: &[u32]) -> Vec<Chain> {
     chains
 }
 
+/// What a full block holds.
+#[derive(Clone, Copy)]
+pub struct Full<'a> {
+    /// Its chain.
+    pub chain: Chain,
+    /// The chain of the block before it.
+    pub before: Option<Chain>,
+    /// Its tokens.
+    pub tokens: &'a [u32],
+}
+
 /// One block. It is free (no chain, no holder), idle (a chain, no holder) or held.
 #[derive(Clone, Default)]
 struct Slot {
     holders: usize,
     chain: Option<Chain>,
+    /// The chain of the block before it, when it has one itself.
+    before: Option<Chain>,
     /// When it became idle.
     let_go: u64,
 }
@@ -48,6 +62,7 @@ pub struct BlockPool {
     free: Vec<BlockId>,
     idle: BTreeMap<u64, BlockId>,
     cached: HashMap<Chain, BlockId>,
+    siblings: Siblings,
     clock: u64,
 }
 
@@ -59,6 +74,7 @@ impl BlockPool {
             free: (0..capacity).rev().map(BlockId).collect(),
             idle: BTreeMap::new(),
             cached: HashMap::new(),
+            siblings: Siblings::default(),
             clock: 0,
         }
     }
@@ -86,6 +102,11 @@ impl BlockPool {
             .collect()
     }
 
+    /// The cached block behind `before` that begins with the most of `tokens`, and how many; it is not held.
+    pub fn nearest(&self, before: Option<Chain>, tokens: &[u32]) -> Option<(BlockId, usize)> {
+        self.siblings.nearest(before, tokens)
+    }
+
     /// Holds the cached blocks `found` and `fresh` blocks more, which it returns behind them; changes nothing when
     /// they cannot all be had.
     pub fn acquire(&mut self, found: Vec<BlockId>, fresh: usize) -> Option<Vec<BlockId>> {
@@ -109,8 +130,11 @@ impl BlockPool {
             Some(id) => id,
             None => {
                 let (_, id) = self.idle.pop_first()?;
-                if let Some(chain) = self.slot_mut(id).chain.take() {
+                let slot = self.slot_mut(id);
+                let (chain, before) = (slot.chain.take(), slot.before.take());
+                if let Some(chain) = chain {
                     self.cached.remove(&chain);
+                    self.siblings.remove(before, id);
                 }
                 id
             }
@@ -121,14 +145,16 @@ impl BlockPool {
 
     /// Puts a full block that the caller alone holds into the prefix cache, and returns the block that the caller
     /// holds from now on: `id`, or the one that was there for this chain already.
-    pub fn publish(&mut self, chain: Chain, id: BlockId) -> BlockId {
-        if let Some(&other) = self.cached.get(&chain) {
+    pub fn publish(&mut self, full: Full<'_>, id: BlockId) -> BlockId {
+        if let Some(&other) = self.cached.get(&full.chain) {
             self.hold(other);
             self.release(&[id]);
             return other;
         }
-        self.cached.insert(chain, id);
-        self.slot_mut(id).chain = Some(chain);
+        self.cached.insert(full.chain, id);
+        self.siblings.add(full.before, full.tokens, id);
+        let slot = self.slot_mut(id);
+        (slot.chain, slot.before) = (Some(full.chain), full.before);
         id
     }
 
@@ -197,10 +223,11 @@ impl BlockPool {
             }
         }
         let chained = self.slots.iter().filter(|slot| slot.chain.is_some()).count();
-        if chained != self.cached.len() {
+        if chained != self.cached.len() || chained != self.siblings.len() {
             return Err(format!(
-                "{chained} blocks with chains, {} cached",
-                self.cached.len()
+                "{chained} blocks with chains, {} cached, {} by what is before them",
+                self.cached.len(),
+                self.siblings.len()
             ));
         }
         Ok(())
@@ -223,10 +250,18 @@ mod tests {
         let known = found.len();
         let mut table = pool.acquire(found, chains.len() - known).unwrap();
         for i in known..table.len() {
-            table[i] = pool.publish(chains[i], table[i]);
+            table[i] = pool.publish(full(tokens, &chains, i), table[i]);
         }
         pool.release(&table);
         pool.audit(std::iter::empty()).unwrap();
+    }
+
+    fn full<'a>(tokens: &'a [u32], chains: &[Chain], index: usize) -> Full<'a> {
+        Full {
+            chain: chains[index],
+            before: index.checked_sub(1).map(|before| chains[before]),
+            tokens: &tokens[index * BLOCK..(index + 1) * BLOCK],
+        }
     }
 
     fn depth(pool: &BlockPool, tokens: &[u32]) -> usize {
@@ -284,11 +319,12 @@ mod tests {
     #[test]
     fn one_block_per_chain_is_kept() {
         let mut pool = BlockPool::new(3);
-        let chain = chains(&tokens(0, 1))[0];
+        let (tokens, chains) = (tokens(0, 1), chains(&tokens(0, 1)));
+        let full = full(&tokens, &chains, 0);
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
-        assert_eq!(pool.publish(chain, a), a);
+        assert_eq!(pool.publish(full, a), a);
         assert_eq!(
-            pool.publish(chain, b),
+            pool.publish(full, b),
             a,
             "the second computation takes the first one's block"
         );
@@ -320,7 +356,7 @@ mod tests {
                     let known = found.len();
                     if let Some(mut table) = pool.acquire(found, blocks - known) {
                         for i in known..blocks {
-                            table[i] = pool.publish(chains[i], table[i]);
+                            table[i] = pool.publish(full(&tokens, &chains, i), table[i]);
                         }
                         tables.push(table);
                     }

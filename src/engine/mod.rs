@@ -12,6 +12,7 @@ pub mod sampler;
 mod sampling;
 mod scheduler;
 pub mod scripted;
+mod siblings;
 mod text;
 
 pub use draft::Drafts;

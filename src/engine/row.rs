@@ -93,12 +93,12 @@ impl Row {
         &self.chains[..most.min(self.chains.len())]
     }
 
-    /// Takes its block table, whose first `cached` blocks are computed; returns how many prompt tokens are thereby
-    /// spared that no earlier run of this row had.
-    pub fn start(&mut self, blocks: Vec<BlockId>, cached: usize) -> usize {
+    /// Takes its block table, whose first `cached` blocks come from the prefix cache and whose first `held` positions
+    /// are computed; returns how many prompt tokens are thereby spared that no earlier run of this row had.
+    pub fn start(&mut self, blocks: Vec<BlockId>, cached: usize, held: usize) -> usize {
         self.blocks = blocks;
         self.published = cached;
-        self.computed = cached * BLOCK;
+        self.computed = held;
         let spared = self.computed.saturating_sub(self.reached);
         self.reached += spared;
         self.cost.cached_tokens += spared;

@@ -3,11 +3,11 @@
 //! Not the forward pass or what comes of it (`batcher`). Rows are served in the order in which they were submitted:
 //! the oldest running row always gets on, and blocks are taken from the youngest.
 
-use super::blocks::BlockPool;
+use super::blocks::{BlockPool, Full};
 use super::draft::{Drafts, lookup};
 use super::row::Row;
 use super::{RequestId, Stats};
-use crate::backend::BLOCK;
+use crate::backend::{BLOCK, BlockId};
 use std::collections::VecDeque;
 
 /// How much an engine may take on at once.
@@ -54,6 +54,8 @@ pub struct Scheduler {
     pool: BlockPool,
     waiting: VecDeque<Row>,
     running: Vec<Row>,
+    /// Blocks to be copied, from and to, before the next pass.
+    copies: Vec<(BlockId, BlockId)>,
     stats: Stats,
 }
 
@@ -66,6 +68,7 @@ impl Scheduler {
             pool: BlockPool::new(blocks),
             waiting: VecDeque::new(),
             running: Vec::new(),
+            copies: Vec::new(),
             stats: Stats::default(),
         }
     }
@@ -155,6 +158,7 @@ impl Scheduler {
                 continue;
             }
             let cached = found.len();
+            let near = self.near(row, cached);
             let fresh = row.tokens.len().div_ceil(BLOCK) - cached;
             let Some(blocks) = self.pool.acquire(found, fresh) else {
                 break;
@@ -162,10 +166,31 @@ impl Scheduler {
             let Some(mut row) = self.waiting.remove(next) else {
                 break;
             };
-            self.stats.prompt_cached += row.start(blocks, cached) as u64;
+            // What is copied may have been evicted just now: it is still there until the next pass, and copies are made
+            // in the order in which blocks were given.
+            self.copies.extend(near.map(|(from, _)| (from, blocks[cached])));
+            let held = cached * BLOCK + near.map_or(0, |(_, same)| same);
+            self.stats.prompt_cached += row.start(blocks, cached, held) as u64;
             let place = self.running.partition_point(|other| other.id < row.id);
             self.running.insert(place, row);
         }
+    }
+
+    /// The block to copy for a row's block `index`, and how many of its positions serve. At least one token of a row
+    /// stays to be computed.
+    fn near(&self, row: &Row, index: usize) -> Option<(BlockId, usize)> {
+        let before = match index.checked_sub(1) {
+            None => None,
+            Some(before) => Some(*row.chains.get(before)?),
+        };
+        let tokens = row.tokens.get(index * BLOCK..row.tokens.len() - 1)?;
+        let near = self.pool.nearest(before, tokens);
+        near.filter(|_| self.invariant)
+    }
+
+    /// Takes the copies that are to be made before the next pass, in order.
+    pub fn copies(&mut self) -> Vec<(BlockId, BlockId)> {
+        std::mem::take(&mut self.copies)
     }
 
     /// Whether a running row is about to publish the block `index` of `row`, which is not cached.
@@ -214,13 +239,14 @@ impl Scheduler {
         if !self.invariant || self.limits.draft == 0 {
             return;
         }
+        let rows = pieces.len();
         for piece in pieces {
             let row = &mut self.running[piece.row];
             if piece.end < row.tokens.len() {
                 continue;
             }
             let most = row.guesses().min(self.limits.draft);
-            let guess = lookup(&row.tokens, most);
+            let guess = lookup(&row.tokens, most, rows);
             while row.blocks.len() * BLOCK < piece.end + guess.len() {
                 match self.pool.take() {
                     Some(block) => row.blocks.push(block),
@@ -281,8 +307,12 @@ impl Scheduler {
             if !self.invariant && (index + 1) * BLOCK > row.prompt_len() {
                 break;
             }
-            let chain = row.chain_of(index);
-            row.blocks[index] = self.pool.publish(chain, row.blocks[index]);
+            let full = Full {
+                chain: row.chain_of(index),
+                before: index.checked_sub(1).map(|before| row.chain_of(before)),
+                tokens: &row.tokens[index * BLOCK..(index + 1) * BLOCK],
+            };
+            row.blocks[index] = self.pool.publish(full, row.blocks[index]);
             row.published += 1;
         }
     }

@@ -8,7 +8,7 @@ mod source;
 
 use decoder::{Decoder, KvCache};
 
-use super::{BLOCK, Backend, BackendError, Step};
+use super::{BLOCK, Backend, BackendError, BlockId, Step};
 use crate::model::Model;
 
 /// How the products with the weights are computed.
@@ -96,6 +96,10 @@ impl Backend for CandleBackend {
         self.blocks.clear();
         self.blocks.resize_with(blocks, KvCache::default);
         Ok(())
+    }
+
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        self.blocks[to.0 as usize] = self.blocks[from.0 as usize].clone();
     }
 
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {

@@ -57,6 +57,14 @@ impl KvCache {
         self.numbers[start..][..2 * size].split_at(size)
     }
 
+    /// Copies a block.
+    pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
+        let size = 2 * self.layers * self.heads * self.head_dim * BLOCK;
+        let start = from.0 as usize * size;
+        self.numbers
+            .copy_within(start..start + size, to.0 as usize * size);
+    }
+
     /// Stores the key and value `(heads, head_dim)` of one position.
     pub(super) fn write(&mut self, block: BlockId, layer: usize, place: usize, key: &[f32], value: &[f32]) {
         // SAFETY: nobody else has the places.

@@ -30,7 +30,7 @@ use kv::KvCache;
 use linear::{Context, Linear};
 use pool::Pool;
 
-use super::{BLOCK, Backend, BackendError, Bounds, Step};
+use super::{BLOCK, Backend, BackendError, BlockId, Bounds, Step};
 use crate::model::Model;
 
 /// How to compute; nothing but `arithmetic` changes a bit of the results.
@@ -124,6 +124,10 @@ impl Backend for CpuBackend {
     fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {
         self.cache = KvCache::new(self.decoder.config(), blocks)?;
         Ok(())
+    }
+
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        self.cache.copy(from, to);
     }
 
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {

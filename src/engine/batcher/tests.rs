@@ -197,9 +197,11 @@ fn a_shared_beginning_is_computed_once_and_a_retry_computes_what_changed() {
         let mut retry = tokens(&[0, 1, 0], 20);
         retry[2 * BLOCK + 5] = 30;
         let found = load.finish(&request(9, retry.clone(), 4)).unwrap();
-        assert_eq!(found.cost.cached_tokens, 2 * BLOCK);
+        // Within a block only where bits do not depend on the cut.
+        let cached = 2 * BLOCK + if invariant { 5 } else { 0 };
+        assert_eq!(found.cost.cached_tokens, cached);
         let now = load.batcher.stats().prompt_computed as usize;
-        assert_eq!(now - computed, retry.len() - 2 * BLOCK);
+        assert_eq!(now - computed, retry.len() - cached);
     }
 }
 

@@ -6,6 +6,7 @@
 //! come true.
 
 use super::super::*;
+use crate::backend::BlockId;
 use crate::rng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,6 +118,10 @@ impl Backend for Fake {
     fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {
         self.blocks = vec![Vec::new(); blocks];
         Ok(())
+    }
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        assert!(self.invariant);
+        self.blocks[to.0 as usize] = self.blocks[from.0 as usize].clone();
     }
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
         self.check(batch)?;
