@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // in a test, also outside its functions
 
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use veriharness::backend::cpu::{CpuBackend, Options};
 use veriharness::backend::{BLOCK, Backend, BackendError, BlockId, Step};
+use veriharness::candidate::{self, Fences, Format};
 use veriharness::engine::local::{Limits, LocalEngine};
-use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, StopReason};
+use veriharness::engine::{Completion, Engine, EngineError, Request, Sampling, Schema, StopReason};
 use veriharness::model::chat::Message;
 use veriharness::model::fetch::Silent;
 use veriharness::model::{Model, obtain_exact};
@@ -266,4 +268,67 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
         assert_eq!(errors.len(), 2);
         assert!(errors.iter().all(|error| error.contains(said)), "{errors:?}");
     }
+}
+
+/// A request whose reply is held to the schema of compact candidates, by a model that does not write such on its own.
+fn held(engine: &LocalEngine, i: usize, temperature: f64) -> Request {
+    let mut request = request(engine, i, temperature);
+    request.sampling.max_tokens = 60;
+    request.sampling.schema = Some(Schema(Format::Commands.json_schema()));
+    request
+}
+
+#[test]
+fn held_replies_are_candidates_alone_and_in_a_batch() {
+    for temperature in [0.0, 0.8] {
+        let mut found = Vec::new();
+        for (batch, chunk) in [(1, 512), (8, 40)] {
+            let mut engine = engine(Limits {
+                batch,
+                chunk,
+                ..Limits::default()
+            });
+            let ids: Vec<_> = (0..6)
+                .map(|i| engine.submit(held(&engine, i, temperature)))
+                .collect();
+            let mut done = BTreeMap::new();
+            while engine.pending() > 0 {
+                done.extend(engine.step().into_iter().map(|f| (f.id, f.result.unwrap())));
+            }
+            let texts: Vec<String> = ids.iter().map(|id| done[id].text.clone()).collect();
+            for completion in done.values() {
+                assert!(
+                    completion.text.starts_with(r#"{"commands": ["#),
+                    "{}",
+                    completion.text
+                );
+                assert!(completion.forced > 0);
+                let strict = Fences::Strict;
+                let candidate = candidate::parse(&completion.text, completion.stop, Format::Commands, strict);
+                let whole = completion.stop == StopReason::EndOfTurn;
+                assert_eq!(candidate.plan.is_some(), whole, "{completion:?}");
+            }
+            assert!(
+                done.values()
+                    .any(|completion| completion.stop == StopReason::EndOfTurn)
+            );
+            found.push(texts);
+        }
+        assert_eq!(found[0], found[1]);
+    }
+}
+
+#[test]
+fn a_schema_that_cannot_be_compiled_is_said_before_any_pass() {
+    let mut engine = engine(Limits::default());
+    let mut request = held(&engine, 0, 0.0);
+    let bad = json!({ "type": "object", "properties": { "a": { "type": "strange" } } });
+    request.sampling.schema = Some(Schema(bad));
+    let said = engine.prepare(&request.sampling).unwrap_err().to_string();
+    assert!(said.starts_with("the schema at #/properties/a: "), "{said}");
+    let id = engine.submit(request);
+    let finished = engine.step();
+    assert_eq!(finished[0].id, id);
+    assert_eq!(finished[0].result.as_ref().unwrap_err().to_string(), said);
+    assert_eq!(engine.stats().passes, 0);
 }

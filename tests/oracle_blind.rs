@@ -39,6 +39,7 @@ fn completion() -> Completion {
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
         drafts: Default::default(),
+        forced: 0,
     }
 }
 

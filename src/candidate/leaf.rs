@@ -48,6 +48,22 @@ pub fn json_schema() -> Value {
     })
 }
 
+/// The JSON schema of the replies that a model is held to: LeafOutput with what gates look at, and the plan as an object
+/// in its place, since a schema cannot see into text.
+pub(super) fn held_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "task_id": { "type": "string" },
+            "answer": super::plan::json_schema(),
+            "artifacts": { "type": "array", "items": { "type": "string" } },
+            "done": { "type": "boolean" },
+        },
+        "required": ["task_id", "answer", "artifacts"],
+        "additionalProperties": false,
+    })
+}
+
 /// Reads the envelope. An `answer` given as an object becomes its text with sorted keys.
 ///
 /// # Errors

@@ -27,6 +27,17 @@ pub enum Format {
     LeafOutput,
 }
 
+impl Format {
+    /// A JSON schema whose documents are all read as candidates, when they are within [`MAX_BYTES`]: what a constrained
+    /// reply is held to.
+    pub fn json_schema(self) -> serde_json::Value {
+        match self {
+            Self::Commands => plan::json_schema(),
+            Self::LeafOutput => leaf::held_schema(),
+        }
+    }
+}
+
 /// What happens to a code fence around the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -226,148 +237,4 @@ fn strip_fence(text: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn plan(text: &str) -> Candidate {
-        parse(text, StopReason::EndOfTurn, Format::Commands, Fences::Strict)
-    }
-
-    #[test]
-    fn a_plan_is_read_as_written() {
-        let candidate = plan(" {\"commands\": [\"go east\", \" take  worm \"]}\n");
-        assert_eq!(candidate.strict, Category::Ok);
-        assert_eq!(candidate.plan.unwrap().commands, ["go east", " take  worm "]);
-    }
-
-    #[test]
-    fn everything_wrong_has_its_category() {
-        let deep = "[".repeat(1_000);
-        let large = format!("{{\"commands\": [\"{}\"]}}", "x".repeat(MAX_BYTES));
-        let table: &[(&str, Category)] = &[
-            ("", Category::Empty),
-            (" \n\t", Category::Empty),
-            ("I would go east.", Category::NoJson),
-            ("```json\n{\"commands\": []}\n```", Category::Fenced),
-            ("Sure: {\"commands\": []}", Category::Prose),
-            ("{\"commands\": []} Good luck!", Category::Prose),
-            ("{\"commands\": []}\n{\"commands\": []}", Category::Prose),
-            ("{\"commands\": [\"a\",]}", Category::Syntax),
-            ("{\"commands\": [NaN]}", Category::Syntax),
-            ("{'commands': []}", Category::Syntax),
-            ("{\"commands\": [\"go", Category::Syntax),
-            ("{\"commands\": [\"\\ud800\"]}", Category::Syntax),
-            ("{\"commands\": [], \"commands\": []}", Category::DuplicateKey),
-            (&deep, Category::TooDeep),
-            (&large, Category::TooLarge),
-            ("[]", Category::Schema),
-            ("7", Category::Schema),
-            ("{}", Category::Schema),
-            ("{\"commands\": \"go east\"}", Category::Schema),
-            ("{\"commands\": [1]}", Category::Schema),
-            ("{\"commands\": [], \"note\": \"\"}", Category::Schema),
-        ];
-        for (text, category) in table {
-            let candidate = plan(text);
-            assert_eq!(candidate.strict, *category, "{text:.60}");
-            assert_eq!(candidate.problem.as_ref().map(|p| p.category), Some(*category));
-            assert!(candidate.plan.is_none());
-        }
-        assert_eq!(
-            plan("{\"commands\": [\"a\", 1]}").problem.unwrap().to_string(),
-            "commands[1]: expected a string, found a number"
-        );
-    }
-
-    #[test]
-    fn a_cut_reply_is_truncated_whatever_it_trips_over() {
-        for text in ["{\"commands\": [\"go", "```json\n{", "let me think", ""] {
-            let candidate = parse(text, StopReason::MaxTokens, Format::Commands, Fences::Strict);
-            assert_eq!(candidate.strict, Category::Truncated, "{text}");
-        }
-        let whole = parse(
-            "{\"commands\": []}",
-            StopReason::MaxTokens,
-            Format::Commands,
-            Fences::Strict,
-        );
-        assert_eq!(whole.strict, Category::Ok);
-    }
-
-    #[test]
-    fn fences_come_off_only_when_asked_and_both_counts_are_kept() {
-        for text in [
-            "```json\n{\"commands\": [\"look\"]}\n```",
-            "Here:\n```\n{\"commands\": [\"look\"]}",
-            "```{\"commands\": [\"look\"]}```",
-        ] {
-            let strict = plan(text);
-            assert_ne!(strict.strict, Category::Ok);
-            assert_eq!((strict.lenient, strict.plan), (Category::Ok, None));
-            let stripped = parse(text, StopReason::EndOfTurn, Format::Commands, Fences::Strip);
-            assert_eq!(stripped.plan.unwrap().commands, ["look"]);
-            assert_ne!(stripped.strict, Category::Ok);
-        }
-    }
-
-    #[test]
-    fn a_leaf_output_carries_its_plan_as_text_or_object() {
-        let leaf = |answer: &str| {
-            format!("{{\"task_id\": \"t\", \"answer\": {answer}, \"artifacts\": [\"action_plan.json\"]}}")
-        };
-        let parse = |text: &str| parse(text, StopReason::EndOfTurn, Format::LeafOutput, Fences::Strict);
-        let text = parse(&leaf(r#""{\"commands\": [\"look\"]}""#));
-        let object = parse(&leaf(r#"{"commands": ["look"]}"#));
-        for candidate in [&text, &object] {
-            assert_eq!(candidate.strict, Category::Ok);
-            assert_eq!(candidate.plan.as_ref().unwrap().commands, ["look"]);
-            assert_eq!(
-                candidate.envelope.as_ref().unwrap().artifacts,
-                ["action_plan.json"]
-            );
-        }
-        for (claims, place) in [
-            (
-                r#"[{"claim": "x", "confidence": "high"}]"#,
-                "LeafOutput.claims[0].confidence: expected a number",
-            ),
-            (
-                r#"[{"claim": "x", "evidence_refs": [{}]}]"#,
-                "LeafOutput.claims[0].evidence_refs[0]: expected the key",
-            ),
-            (r#"[7]"#, "LeafOutput.claims[0]: expected an object"),
-        ] {
-            let text = format!("{{\"task_id\": \"t\", \"answer\": \"\", \"claims\": {claims}}}");
-            let said = parse(&text).problem.unwrap().to_string();
-            assert!(said.starts_with(place), "{said}");
-        }
-        let bad = parse(&leaf(r#""go east""#));
-        assert!(bad.envelope.is_some() && bad.plan.is_none());
-        assert_eq!(bad.strict, Category::Schema);
-        assert!(bad.problem.unwrap().place.starts_with("LeafOutput.answer"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text in "\\PC*", cut: bool, strip: bool, leaf: bool) {
-            let stop = if cut { StopReason::MaxTokens } else { StopReason::EndOfTurn };
-            let format = if leaf { Format::LeafOutput } else { Format::Commands };
-            let fences = if strip { Fences::Strip } else { Fences::Strict };
-            let candidate = parse(&text, stop, format, fences);
-            prop_assert_eq!(candidate.plan.is_some(), candidate.problem.is_none());
-        }
-
-        #[test]
-        fn jsonish_text_never_panics(text in "[\\[\\]{}\",:a\\\\`\n ]{0,60}") {
-            let candidate = plan(&text);
-            prop_assert_eq!(candidate.plan.is_some(), candidate.strict == Category::Ok);
-        }
-
-        #[test]
-        fn every_written_plan_is_read_back(commands in prop::collection::vec("\\PC{0,30}", 0..6)) {
-            let text = serde_json::json!({ "commands": &commands }).to_string();
-            prop_assert_eq!(plan(&text).plan.unwrap().commands, commands);
-        }
-    }
-}
+mod tests;

@@ -4,13 +4,25 @@
 
 use super::{Category, Problem};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A plan: commands in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The commands as the model wrote them.
     pub commands: Vec<String>,
+}
+
+/// The JSON schema of what [`commands`] reads.
+pub(super) fn json_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "commands": { "type": "array", "items": { "type": "string" } },
+        },
+        "required": ["commands"],
+        "additionalProperties": false,
+    })
 }
 
 /// Reads `{"commands": [string, ...]}`, with nothing else in the object. `at` is the path of the object.

@@ -4,12 +4,13 @@
 
 use super::open::{self, BackendArgs};
 use super::study::stop_on_signal;
-use crate::engine::{Completion, Engine, Request, Sampling, StopReason};
+use crate::engine::{Completion, Engine, Request, Sampling, Schema, StopReason};
 use crate::model::chat::Message;
 use crate::model::manifest;
 use anyhow::Context;
 use clap::Args;
 use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Flags of `generate`.
@@ -57,6 +58,9 @@ pub struct GenerateArgs {
     /// Seed of the draws, above temperature 0
     #[arg(long, env = "VERIHARNESS_SEED", value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Only a document of this JSON schema can be the reply
+    #[arg(long, env = "VERIHARNESS_SCHEMA", value_name = "FILE")]
+    schema: Option<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -74,6 +78,7 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
         max_tokens: args.max_tokens,
         repetition_penalty: args.repetition_penalty,
         stop: args.stop,
+        schema: args.schema.as_deref().map(read_schema).transpose()?,
     };
     sampling.check().map_err(flag_error)?;
     let text = match args.prompt.as_str() {
@@ -92,6 +97,7 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
     let mut engine = open::engine(&model, &args.backend, 1)?.engine;
     let system = args.system.map(Message::system);
     let messages: Vec<Message> = system.into_iter().chain([Message::user(text)]).collect();
+    engine.prepare(&sampling)?;
     let prompt = engine.encode(&messages)?;
     let tokens = prompt.tokens.len();
     let request = Request {
@@ -109,6 +115,13 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
         super::complain(&summary(tokens, &completion));
     }
     Ok(super::DONE)
+}
+
+/// A JSON schema from a file.
+fn read_schema(file: &Path) -> anyhow::Result<Schema> {
+    let place = || format!("--schema {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(place)?;
+    serde_json::from_str(&text).with_context(place)
 }
 
 /// A setting's name, the value and the range, for someone who gave a flag.

@@ -22,8 +22,8 @@ use std::time::Instant;
 /// Flags of `study`.
 #[derive(Debug, Args)]
 pub struct StudyArgs {
-    /// A study that comes with the program (quick, primary), or a file
-    #[arg(default_value = "quick", env = "VERIHARNESS_STUDY")]
+    /// A study that comes with the program (replication, quick, primary), or a file
+    #[arg(default_value = "replication", env = "VERIHARNESS_STUDY")]
     study: String,
     /// Model by name (see `model list`), a .gguf file or a model's folder, or scripted:EXPORT.jsonl to play back a
     /// recorded run
@@ -92,6 +92,9 @@ pub fn run(args: StudyArgs) -> anyhow::Result<u8> {
     }
 
     let mut opened = open::engine(&plan.study.model, &args.backend, args.concurrency)?;
+    for row in &rows {
+        opened.engine.prepare(&row.sampling)?;
+    }
     // Only from here on is there a commit to wait for; before, a signal ends the process, and a pull resumes.
     let stop = stop_on_signal("stopping after the commit in progress; once more stops at once")?;
     let header = Header {

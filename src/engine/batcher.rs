@@ -3,6 +3,7 @@
 //! Not the choice of rows and blocks (`scheduler`), and nothing of a model but its logits and how its tokens are
 //! spelled.
 
+use super::grammar::Grammar;
 use super::row::{Row, Vocabulary};
 use super::scheduler::{Limits, Piece, Scheduler};
 use super::{Completion, EngineError, Finished, Request, RequestId, Stats};
@@ -12,8 +13,8 @@ use crate::backend::{BLOCK, Backend, BackendError, Step};
 pub struct Batcher {
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
-    /// Requests that cannot run at all, until the next step says so.
-    refused: Vec<Finished>,
+    /// Requests that were through without a pass, until the next step says so.
+    early: Vec<Finished>,
     next_id: u64,
 }
 
@@ -26,7 +27,7 @@ impl Batcher {
         Ok(Self {
             scheduler: reserve(&mut *backend, limits)?,
             backend,
-            refused: Vec::new(),
+            early: Vec::new(),
             next_id: 0,
         })
     }
@@ -37,22 +38,61 @@ impl Batcher {
     /// As [`Batcher::new`]; nothing is forgotten then.
     pub fn restart(&mut self, limits: Limits) -> Result<(), BackendError> {
         self.scheduler = reserve(&mut *self.backend, limits)?;
-        self.refused.clear();
+        self.early.clear();
         Ok(())
     }
 
-    /// Queues a request.
-    pub fn submit(&mut self, request: Request) -> RequestId {
+    /// Queues a request. Its reply is held to `grammar`, which is that of its schema.
+    pub fn submit(
+        &mut self,
+        request: Request,
+        grammar: Option<&Grammar>,
+        vocabulary: &dyn Vocabulary,
+    ) -> RequestId {
         self.next_id += 1;
         let id = RequestId(self.next_id);
-        match self.check(&request) {
-            Ok(()) => self.scheduler.enqueue(Row::new(id, request)),
-            Err(error) => self.refused.push(Finished {
+        match self.start(id, request, grammar, vocabulary) {
+            Ok(None) => {}
+            Ok(Some(completion)) => self.early.push(Finished {
+                id,
+                result: Ok(completion),
+            }),
+            Err(error) => self.early.push(Finished {
                 id,
                 result: Err(error),
             }),
         }
         id
+    }
+
+    /// Takes a request that cannot run, and says why at the next step.
+    pub fn refuse(&mut self, error: EngineError) -> RequestId {
+        self.next_id += 1;
+        let id = RequestId(self.next_id);
+        self.early.push(Finished {
+            id,
+            result: Err(error),
+        });
+        id
+    }
+
+    /// Queues a row, unless its schema leaves nothing to compute.
+    fn start(
+        &mut self,
+        id: RequestId,
+        request: Request,
+        grammar: Option<&Grammar>,
+        vocabulary: &dyn Vocabulary,
+    ) -> Result<Option<Completion>, EngineError> {
+        self.check(&request)?;
+        let mut row = Row::new(id, request);
+        if let Some(grammar) = grammar
+            && let Some(completion) = row.hold(grammar, vocabulary)?
+        {
+            return Ok(Some(completion));
+        }
+        self.scheduler.enqueue(row);
+        Ok(None)
     }
 
     fn check(&self, request: &Request) -> Result<(), EngineError> {
@@ -79,7 +119,7 @@ impl Batcher {
 
     /// Advances the batch by one forward pass and returns what it finished.
     pub fn step(&mut self, vocabulary: &dyn Vocabulary) -> Vec<Finished> {
-        let mut finished = std::mem::take(&mut self.refused);
+        let mut finished = std::mem::take(&mut self.early);
         let pieces = self.scheduler.plan();
         for (from, to) in self.scheduler.copies() {
             self.backend.copy(from, to);
@@ -172,7 +212,7 @@ impl Batcher {
 
     /// Requests submitted and not finished.
     pub fn pending(&self) -> usize {
-        self.refused.len() + self.scheduler.len()
+        self.early.len() + self.scheduler.len()
     }
 
     /// What was done so far.

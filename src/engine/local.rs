@@ -4,8 +4,9 @@
 //! them.
 
 use super::batcher::Batcher;
+use super::grammar::{Grammar, Words};
 use super::row::Vocabulary;
-use super::{Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats};
+use super::{Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Sampling, Schema, Stats};
 use crate::backend::{Backend, BackendError};
 use crate::model::Model;
 use crate::model::chat::Message;
@@ -18,6 +19,14 @@ pub struct LocalEngine {
     model: Arc<Model>,
     identity: Identity,
     batcher: Batcher,
+    grammars: Grammars,
+}
+
+/// The schemas that replies were held to so far, compiled.
+#[derive(Default)]
+struct Grammars {
+    words: Option<Words>,
+    compiled: Vec<(Schema, Arc<Grammar>)>,
 }
 
 impl LocalEngine {
@@ -42,6 +51,7 @@ impl LocalEngine {
             model,
             identity,
             batcher: Batcher::new(backend, limits)?,
+            grammars: Grammars::default(),
         })
     }
 }
@@ -54,6 +64,32 @@ impl LocalEngine {
     pub fn restart(&mut self, limits: Limits) -> Result<(), BackendError> {
         self.batcher.restart(limits)
     }
+}
+
+impl Grammars {
+    /// The schema over the vocabulary of `model`, compiled once.
+    fn get(&mut self, model: &Arc<Model>, schema: &Schema) -> Result<Arc<Grammar>, EngineError> {
+        if let Some((_, known)) = self.compiled.iter().find(|(known, _)| known == schema) {
+            return Ok(Arc::clone(known));
+        }
+        let words = match &mut self.words {
+            Some(words) => words,
+            none => none.insert(words(model)?),
+        };
+        let grammar = Arc::new(words.compile(schema)?);
+        self.compiled.push((schema.clone(), Arc::clone(&grammar)));
+        Ok(grammar)
+    }
+}
+
+/// The spelling of a model's tokens.
+fn words(model: &Arc<Model>) -> Result<Words, EngineError> {
+    let tokenizer = &model.tokenizer;
+    let spelled = (0..tokenizer.vocab() as u32).map(|id| tokenizer.bytes(id).to_vec());
+    let encoder = Arc::clone(model);
+    // A text that cannot be encoded is spelled by the longest tokens.
+    let encode = move |text: &str| encoder.tokenizer.encode(text).unwrap_or_default();
+    Words::new(spelled.collect(), model.eos(), encode)
 }
 
 impl Vocabulary for Model {
@@ -82,8 +118,22 @@ impl Engine for LocalEngine {
         })
     }
 
+    fn prepare(&mut self, sampling: &Sampling) -> Result<(), EngineError> {
+        match &sampling.schema {
+            Some(schema) => self.grammars.get(&self.model, schema).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn submit(&mut self, request: Request) -> RequestId {
-        self.batcher.submit(request)
+        let schema = request.sampling.schema.as_ref();
+        match schema
+            .map(|schema| self.grammars.get(&self.model, schema))
+            .transpose()
+        {
+            Ok(grammar) => self.batcher.submit(request, grammar.as_deref(), &*self.model),
+            Err(error) => self.batcher.refuse(error),
+        }
     }
 
     fn step(&mut self) -> Vec<Finished> {

@@ -6,17 +6,20 @@
 mod batcher;
 mod blocks;
 mod draft;
+mod grammar;
 pub mod local;
 mod row;
 pub mod sampler;
 mod sampling;
 mod scheduler;
+mod schema;
 pub mod scripted;
 mod siblings;
 mod text;
 
 pub use draft::Drafts;
 pub use sampling::{MAX_TOKENS, Sampling};
+pub use schema::Schema;
 
 use crate::backend::BackendError;
 use crate::model::chat::Message;
@@ -75,6 +78,8 @@ pub struct Completion {
     pub cost: Cost,
     /// What guesses it was spared passes by.
     pub drafts: Drafts,
+    /// Tokens that its schema left no choice about, so that no pass was made for them.
+    pub forced: usize,
 }
 
 /// Measurements of one call; never part of what a run must reproduce.
@@ -121,6 +126,20 @@ pub enum EngineError {
         /// Positions that all blocks hold together.
         held: usize,
     },
+    /// A schema cannot be compiled.
+    #[error("the schema at {place}: {reason}")]
+    Schema {
+        /// JSON pointer of the part.
+        place: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The model's vocabulary cannot be used under a schema.
+    #[error("this model cannot be held to a schema: {0}")]
+    Vocabulary(String),
+    /// A reply under a schema cannot go on.
+    #[error("the reply cannot go on under its schema: {0}")]
+    Grammar(String),
     /// The prompt could not be rendered or tokenised.
     #[error("cannot render the prompt: {0}")]
     Encode(String),
@@ -209,6 +228,14 @@ pub trait Engine {
     /// # Errors
     /// [`EngineError::Encode`].
     fn encode(&self, messages: &[Message]) -> Result<Prompt, EngineError>;
+
+    /// Makes ready for requests with these settings, so that what is wrong with them is said before any is made.
+    ///
+    /// # Errors
+    /// A schema that cannot be compiled, or not for this model.
+    fn prepare(&mut self, _sampling: &Sampling) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Queues a request.
     fn submit(&mut self, request: Request) -> RequestId;

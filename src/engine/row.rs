@@ -5,7 +5,8 @@
 
 use super::blocks::{Chain, chain, chains};
 use super::draft::{Drafts, Reach};
-use super::sampler::{sample, stream};
+use super::grammar::{Grammar, Guide};
+use super::sampler::{sample_allowed, stream};
 use super::text::Text;
 use super::{Completion, Cost, EngineError, Request, RequestId, StopReason};
 use crate::backend::{BLOCK, BlockId};
@@ -53,6 +54,9 @@ pub struct Row {
     cost: Cost,
     drafts: Drafts,
     reach: Reach,
+    /// Where the reply is in its schema, when it is held to one.
+    guide: Option<Guide>,
+    forced: usize,
     submitted: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
@@ -75,10 +79,27 @@ impl Row {
             cost: Cost::default(),
             drafts: Drafts::default(),
             reach: Reach::default(),
+            guide: None,
+            forced: 0,
             submitted: Instant::now(),
             started: None,
             first_token: None,
         }
+    }
+
+    /// Holds the reply to a schema from its first token on. Tokens that it leaves no choice about are computed with the
+    /// prompt; the completion when it leaves none at all.
+    ///
+    /// # Errors
+    /// [`EngineError::Grammar`].
+    pub fn hold(
+        &mut self,
+        grammar: &Grammar,
+        vocabulary: &dyn Vocabulary,
+    ) -> Result<Option<Completion>, EngineError> {
+        self.guide = Some(grammar.guide());
+        let stop = self.force(vocabulary)?;
+        Ok(stop.map(|stop| self.finish(stop)))
     }
 
     /// Tokens of the prompt.
@@ -133,7 +154,11 @@ impl Row {
     /// Tokens that may be guessed behind the next one: no more than the completion could take.
     pub fn guesses(&self) -> usize {
         let left = self.request.sampling.max_tokens - self.completion().len();
-        self.reach.length().min(left.saturating_sub(1))
+        match self.guide {
+            // Its forced tokens are guesses that cannot be wrong.
+            Some(_) => 0,
+            None => self.reach.length().min(left.saturating_sub(1)),
+        }
     }
 
     /// Chooses the tokens behind its last one from `logits` `(1 + guess.len(), vocab)`: the first, and one more behind
@@ -173,27 +198,63 @@ impl Row {
         })
     }
 
-    /// Chooses the next token, and says whether the completion ends with it.
+    /// Chooses the next token, and says whether the completion ends with it or with what it forces.
     fn choose(
         &mut self,
         logits: &[f32],
         vocabulary: &dyn Vocabulary,
     ) -> Result<(u32, Option<StopReason>), EngineError> {
+        let mask = self.guide.as_mut().map(Guide::allowed).transpose()?;
+        let seeds = (self.request.seed, self.stream);
         let sampling = &self.request.sampling;
-        let token = sample(logits, sampling, &self.tokens, self.request.seed, self.stream)?;
+        let token = sample_allowed(logits, sampling, &self.tokens, seeds, mask.as_ref())?;
         self.first_token.get_or_insert_with(Instant::now);
         if vocabulary.ends(token) {
             return Ok((token, Some(StopReason::EndOfTurn)));
         }
+        let stop = match self.take(token, vocabulary)? {
+            None => self.force(vocabulary)?,
+            some => some,
+        };
+        Ok((token, stop))
+    }
+
+    /// Appends a token, and says whether the completion ends with it.
+    fn take(&mut self, token: u32, vocabulary: &dyn Vocabulary) -> Result<Option<StopReason>, EngineError> {
         self.tokens.push(token);
-        let stop = if self.text.push(vocabulary.bytes(token), &sampling.stop) {
+        let complete = match &mut self.guide {
+            None => false,
+            Some(guide) => {
+                guide.take(token)?;
+                guide.complete()
+            }
+        };
+        let sampling = &self.request.sampling;
+        Ok(if self.text.push(vocabulary.bytes(token), &sampling.stop) {
             Some(StopReason::StopString)
+        } else if complete {
+            Some(StopReason::EndOfTurn)
         } else if self.completion().len() < sampling.max_tokens {
             None
         } else {
             Some(StopReason::MaxTokens)
-        };
-        Ok((token, stop))
+        })
+    }
+
+    /// Appends the tokens that the schema leaves no choice about; how the completion ends if it does with one of them.
+    fn force(&mut self, vocabulary: &dyn Vocabulary) -> Result<Option<StopReason>, EngineError> {
+        let forced = self.guide.as_mut().map(Guide::forced).unwrap_or_default();
+        for token in forced {
+            if vocabulary.ends(token) {
+                return Ok(Some(StopReason::EndOfTurn));
+            }
+            self.forced += 1;
+            let stop = self.take(token, vocabulary)?;
+            if stop.is_some() {
+                return Ok(stop);
+            }
+        }
+        Ok(None)
     }
 
     fn finish(&mut self, stop: StopReason) -> Completion {
@@ -212,6 +273,7 @@ impl Row {
             stop,
             cost: self.cost,
             drafts: self.drafts,
+            forced: self.forced,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Not a stateful sampler: a draw is a function of the logits, the settings and its coordinates
 //! (seed, row, call, position) and the tokens before it, so a resumed row draws what an uninterrupted one would have.
 
+use super::grammar::Mask;
 use super::{EngineError, Sampling};
 use crate::rng;
 use sha2::{Digest, Sha256};
@@ -32,6 +33,20 @@ pub fn sample(
     seed: u64,
     stream: u64,
 ) -> Result<u32, EngineError> {
+    sample_allowed(logits, sampling, tokens, (seed, stream), None)
+}
+
+/// As [`sample`], of those tokens that `mask` allows; it allows one at least.
+///
+/// # Errors
+/// As [`sample`].
+pub(super) fn sample_allowed(
+    logits: &[f32],
+    sampling: &Sampling,
+    tokens: &[u32],
+    (seed, stream): (u64, u64),
+    mask: Option<&Mask>,
+) -> Result<u32, EngineError> {
     let position = tokens.len();
     let bad = logits.iter().filter(|x| !x.is_finite()).count();
     if bad > 0 || logits.is_empty() {
@@ -41,7 +56,14 @@ pub fn sample(
             position,
         });
     }
-    let logits = penalised(logits, sampling.repetition_penalty, tokens);
+    let mut logits = penalised(logits, sampling.repetition_penalty, tokens);
+    if let Some(mask) = mask {
+        for (id, logit) in logits.to_mut().iter_mut().enumerate() {
+            if !mask.allows(id) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
     if sampling.is_greedy() {
         return Ok(argmax(&logits));
     }

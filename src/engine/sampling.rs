@@ -2,6 +2,7 @@
 //!
 //! Not the choosing itself (`sampler`), and not what a seed or a row adds to it.
 
+use super::Schema;
 use serde::{Deserialize, Serialize};
 
 /// Most new tokens that a study may ask for.
@@ -34,6 +35,9 @@ pub struct Sampling {
     /// The completion ends before the first of these strings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// Only replies that are documents of this JSON schema can be drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Schema>,
 }
 
 // Settings that came later are written only when they are used: the hashes of older studies stay what they are.
@@ -52,6 +56,7 @@ impl Default for Sampling {
             max_tokens: 512,
             repetition_penalty: 1.0,
             stop: Vec::new(),
+            schema: None,
         }
     }
 }

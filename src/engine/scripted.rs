@@ -136,6 +136,7 @@ impl Engine for ScriptedEngine {
                     stop: *stop,
                     cost: Cost::default(),
                     drafts: Drafts::default(),
+                    forced: 0,
                 })
             }
             None => Err(EngineError::NoReply {

@@ -5,7 +5,7 @@
 
 use super::StudyError;
 use crate::candidate::Fences;
-use crate::engine::Sampling;
+use crate::engine::{Sampling, Schema};
 use crate::feedback::{Caps, Policy};
 use crate::prompt::Profile;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,11 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// Studies that come with the program, by name.
-pub const BUILT_IN: [(&str, &str); 2] = [
+pub const BUILT_IN: [(&str, &str); 3] = [
+    (
+        "replication",
+        include_str!("../../games/studies/replication.toml"),
+    ),
     ("quick", include_str!("../../games/studies/quick.toml")),
     ("primary", include_str!("../../games/studies/primary.toml")),
 ];
@@ -37,6 +41,9 @@ pub struct Study {
     /// How much of a failure is shown; the profile's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caps: Option<Caps>,
+    /// Whether only replies of the profile's form can be drawn; no replication does this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub constrain: bool,
     /// How tokens are chosen, unless a lane says otherwise.
     #[serde(default)]
     pub sampling: Sampling,
@@ -121,6 +128,15 @@ impl Study {
         })?;
         study.check().map_err(|(place, reason)| error(&place, reason))?;
         Ok(study)
+    }
+
+    /// How tokens are chosen in a lane.
+    pub fn sampling(&self, lane: &Lane) -> Sampling {
+        let mut sampling = lane.sampling.clone().unwrap_or_else(|| self.sampling.clone());
+        if self.constrain {
+            sampling.schema = Some(Schema(self.profile.format().json_schema()));
+        }
+        sampling
     }
 
     fn check(&self) -> Result<(), (String, String)> {

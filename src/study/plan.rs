@@ -94,7 +94,7 @@ impl Plan {
                                 profile: study.profile,
                                 caps: study.caps(),
                                 fences: study.fences,
-                                sampling: lane.sampling.clone().unwrap_or_else(|| study.sampling.clone()),
+                                sampling: study.sampling(lane),
                             }));
                         }
                     }

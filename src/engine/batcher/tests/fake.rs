@@ -7,6 +7,8 @@
 
 use super::super::*;
 use crate::backend::BlockId;
+use crate::engine::Schema;
+use crate::engine::grammar::Words;
 use crate::rng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,13 +150,29 @@ impl Backend for Fake {
     }
 }
 
-/// Two bytes for each token: a letter and a digit.
-pub struct Letters(Vec<[u8; 2]>);
+/// The bytes of each token.
+pub struct Letters(Vec<Vec<u8>>);
 
 impl Letters {
     fn new() -> Self {
-        let bytes = |id| [b'a' + id % 26, b'0' + id / 26];
+        let bytes = |id| vec![b'a' + id % 26, b'0' + id / 26];
         Self((0..VOCAB as u8).map(bytes).collect())
+    }
+
+    /// Tokens that JSON can be written with, some of them in more than one way.
+    fn json() -> Self {
+        let marks = [
+            "{", "}", "\"", ": ", ", ", "k", "{\"k", "[", "]", "\": ", "\"]}", "null",
+        ];
+        let mut words: Vec<Vec<u8>> = marks.iter().map(|mark| mark.as_bytes().to_vec()).collect();
+        words.extend((0..(VOCAB - words.len()) as u8).map(|i| vec![b'a' + i % 26; 1 + i as usize / 20]));
+        words[END as usize].clear();
+        Self(words)
+    }
+
+    fn grammar(&self, schema: &Schema) -> Grammar {
+        let words = Words::new(self.0.clone(), &[END], |_| Vec::new()).unwrap();
+        words.compile(schema).unwrap()
     }
 }
 
@@ -200,7 +218,14 @@ impl Load {
     }
 
     pub fn submit(&mut self, request: &Request) -> RequestId {
-        let id = self.batcher.submit(request.clone());
+        let schema = request.sampling.schema.as_ref();
+        if schema.is_some() {
+            self.letters = Letters::json();
+        }
+        let grammar = schema.map(|schema| self.letters.grammar(schema));
+        let id = self
+            .batcher
+            .submit(request.clone(), grammar.as_ref(), &self.letters);
         self.shown.insert(id, String::new());
         // The oldest running row gets on with each step, and may be computed twice: before and after it was oldest.
         let prefill = request.prompt.tokens.len() / BLOCK + 2;

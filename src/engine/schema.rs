@@ -1,0 +1,26 @@
+//! The JSON schema that a reply is held to, as a setting.
+//!
+//! Not its automaton (`grammar`), and not whose schema it is: a study takes that of its candidates.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A JSON schema.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Schema(pub Value);
+
+impl Schema {
+    /// The schema with a layout for its documents: one line with a space behind each comma and colon, as models write
+    /// them. A layout that were left open would be chosen token by token, and could be white space without an end. A
+    /// schema may say otherwise under llguidance's own key `x-guidance`.
+    pub(super) fn with_layout(&self) -> Value {
+        let mut value = self.0.clone();
+        if let Value::Object(object) = &mut value {
+            let layout =
+                || json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
+            object.entry("x-guidance").or_insert_with(layout);
+        }
+        value
+    }
+}
