@@ -17,6 +17,9 @@ impl Plain for f32 {}
 /// `len` numbers, at first zero; pages of a fresh buffer cost nothing until they are written.
 #[derive(Debug)]
 pub(super) struct Buffer<T: Plain> {
+    /// What was allocated.
+    base: NonNull<u8>,
+    /// The first cache line in it.
     start: NonNull<T>,
     len: usize,
     owns: PhantomData<T>,
@@ -30,28 +33,31 @@ unsafe impl<T: Plain> Sync for Buffer<T> {}
 impl<T: Plain> Buffer<T> {
     /// A buffer of zeros; none if the memory cannot be had.
     pub(super) fn zeroed(len: usize) -> Option<Self> {
-        let start = match Self::layout(len)? {
-            layout if layout.size() == 0 => NonNull::dangling(),
-            // SAFETY: the layout has a size.
-            layout => NonNull::new(unsafe { alloc_zeroed(layout) })?.cast(),
-        };
+        // SAFETY: the layout has a size.
+        let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(len)?) })?;
+        // SAFETY: the layout has room for a cache line's worth of shift.
+        let start = unsafe { base.add(base.align_offset(ALIGNMENT)) };
         Some(Self {
-            start,
+            base,
+            start: start.cast(),
             len,
             owns: PhantomData,
         })
     }
 
+    /// Room for the numbers behind a cache line. Asked for that alignment itself, the allocator would write the zeros,
+    /// every page of them; with the one it has anyway it takes pages that the system hands out as zeros.
     fn layout(len: usize) -> Option<Layout> {
-        Layout::array::<T>(len).ok()?.align_to(ALIGNMENT).ok()
+        let bytes = len.checked_mul(size_of::<T>())?.checked_add(ALIGNMENT)?;
+        Layout::from_size_align(bytes, align_of::<T>()).ok()
     }
 }
 
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len).filter(|layout| layout.size() > 0) {
+        if let Some(layout) = Self::layout(self.len) {
             // SAFETY: allocated in `zeroed` with this very layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), layout) }
+            unsafe { dealloc(self.base.as_ptr(), layout) }
         }
     }
 }
@@ -68,5 +74,27 @@ impl<T: Plain> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zeros_on_a_cache_line() {
+        for len in [0, 1, 7, 64, 100_003] {
+            let mut bytes = Buffer::<u8>::zeroed(len).unwrap();
+            let mut floats = Buffer::<f32>::zeroed(len).unwrap();
+            assert!(
+                bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
+                    && floats.as_ptr().addr().is_multiple_of(ALIGNMENT)
+            );
+            assert_eq!((bytes.len(), floats.len()), (len, len));
+            assert!(bytes.iter().all(|x| *x == 0) && floats.iter().all(|x| *x == 0.0));
+            bytes.fill(7);
+            floats.fill(7.0);
+        }
+        assert!(Buffer::<f32>::zeroed(usize::MAX / 2).is_none());
     }
 }
