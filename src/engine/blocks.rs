@@ -249,8 +249,8 @@ mod tests {
         let found = pool.find(&chains);
         let known = found.len();
         let mut table = pool.acquire(found, chains.len() - known).unwrap();
-        for i in known..table.len() {
-            table[i] = pool.publish(full(tokens, &chains, i), table[i]);
+        for (i, id) in table.iter_mut().enumerate().skip(known) {
+            *id = pool.publish(full(tokens, &chains, i), *id);
         }
         pool.release(&table);
         pool.audit(std::iter::empty()).unwrap();
@@ -355,8 +355,8 @@ mod tests {
                     let found = pool.find(&chains);
                     let known = found.len();
                     if let Some(mut table) = pool.acquire(found, blocks - known) {
-                        for i in known..blocks {
-                            table[i] = pool.publish(full(&tokens, &chains, i), table[i]);
+                        for (i, id) in table.iter_mut().enumerate().skip(known) {
+                            *id = pool.publish(full(&tokens, &chains, i), *id);
                         }
                         tables.push(table);
                     }

@@ -199,10 +199,13 @@ impl Mask {
     }
 }
 
+/// A text to the tokens that a model expects for it.
+type Encode = dyn Fn(&str) -> Vec<u32> + Send + Sync;
+
 /// A tokenizer as llguidance knows it.
 struct Env {
     trie: TokTrie,
-    encode: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+    encode: Box<Encode>,
 }
 
 impl TokenizerEnv for Env {

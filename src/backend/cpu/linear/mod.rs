@@ -202,9 +202,9 @@ fn compute_tile(
                     }
                 }
                 // A whole tile is one vector; a copy of unknown length would be a call.
-                None => match out.as_mut_array::<TILE>() {
-                    Some(out) => *out = *sums,
-                    None => out.copy_from_slice(&sums[..width]),
+                None => match <&mut [f32; TILE]>::try_from(&mut *out) {
+                    Ok(out) => *out = *sums,
+                    Err(_) => out.copy_from_slice(&sums[..width]),
                 },
             }
         }
