@@ -114,7 +114,7 @@ fn errors_name_what_was_expected_and_exit_with_2() {
         ("unknown_command", &["stduy"]),
         ("unknown_policy", &["study", "--policy", "Typed"]),
         ("no_study", &["study", "nonesuch.toml"]),
-        ("no_row", &["study", "--games", "20261099", "--dry-run"]),
+        ("no_row", &["study", "--games", "20261199", "--dry-run"]),
         ("bad_set", &["study", "--set", "sampling.warmth=3", "--dry-run"]),
         (
             "no_game",

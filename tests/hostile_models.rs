@@ -310,7 +310,7 @@ fn models_that_make_no_sense_are_refused_in_words() {
     let count = |value: u32| value.to_le_bytes().to_vec();
     let number = |value: f32| value.to_le_bytes().to_vec();
     for (key, kind, value, expected) in [
-        ("general.architecture", 8, text("mamba"), "qwen2 and llama"),
+        ("general.architecture", 8, text("mamba"), "qwen2, qwen3, llama"),
         ("general.architecture", 4, count(1), "a string"),
         ("qwen2.block_count", 4, count(0), "1 to"),
         ("qwen2.block_count", 4, count(2), "tensor blk.1"),

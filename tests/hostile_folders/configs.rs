@@ -11,7 +11,7 @@ fn configurations_that_make_no_sense_are_refused_in_words() {
             AWQ,
             "architectures",
             json!(["MambaForCausalLM"]),
-            "Qwen2ForCausalLM and LlamaForCausalLM",
+            "Qwen2ForCausalLM, Qwen3ForCausalLM",
         ),
         (AWQ, "architectures", json!([]), "a list of one name"),
         (
