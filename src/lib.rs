@@ -8,6 +8,7 @@ pub mod rng;
 pub mod stats;
 pub mod model;
 pub mod backend;
+pub mod quantize;
 pub mod engine;
 pub mod candidate;
 pub mod gate;

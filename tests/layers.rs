@@ -33,7 +33,7 @@ const fn layer(name: &'static str, level: usize) -> Layer {
 }
 
 /// In the order of `lib.rs`.
-const LAYERS: [Layer; 14] = [
+const LAYERS: [Layer; 15] = [
     layer("rng", 0),
     Layer {
         only: Some(&["rng"]),
@@ -41,6 +41,7 @@ const LAYERS: [Layer; 14] = [
     },
     layer("model", 1),
     layer("backend", 2),
+    layer("quantize", 3),
     layer("engine", 3),
     Layer {
         items: &[("engine", &["Completion", "StopReason"])],

@@ -3,6 +3,7 @@
 //! Not the work itself (that is `crate::model` and `crate::backend`): arguments in, text out.
 
 mod bar;
+mod quantize;
 mod show;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ enum ModelCommand {
         /// Name of a model, or path of a .gguf file or a model's folder
         model: String,
     },
+    /// Write a model as a folder with 4-bit AWQ weights, and say what that loses
+    Quantize(quantize::QuantizeArgs),
     /// Print the largest logits after some tokens
     Logits {
         /// Name of a model, or path of a .gguf file or a model's folder
@@ -84,6 +87,7 @@ pub fn run(args: ModelArgs) -> anyhow::Result<u8> {
         ModelCommand::Pull { name } => pull(&name),
         ModelCommand::Verify { model } => verify(&model),
         ModelCommand::Show { model } => show::show(&model),
+        ModelCommand::Quantize(args) => quantize::quantize(&args),
         ModelCommand::Logits {
             model,
             tokens,

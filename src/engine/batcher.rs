@@ -49,31 +49,23 @@ impl Batcher {
         grammar: Option<&Grammar>,
         vocabulary: &dyn Vocabulary,
     ) -> RequestId {
-        self.next_id += 1;
-        let id = RequestId(self.next_id);
-        match self.start(id, request, grammar, vocabulary) {
-            Ok(None) => {}
-            Ok(Some(completion)) => self.early.push(Finished {
-                id,
-                result: Ok(completion),
-            }),
-            Err(error) => self.early.push(Finished {
-                id,
-                result: Err(error),
-            }),
-        }
+        let id = self.name();
+        let ended = self.start(id, request, grammar, vocabulary).transpose();
+        self.early.extend(ended.map(|result| Finished { id, result }));
         id
     }
 
     /// Takes a request that cannot run, and says why at the next step.
     pub fn refuse(&mut self, error: EngineError) -> RequestId {
-        self.next_id += 1;
-        let id = RequestId(self.next_id);
-        self.early.push(Finished {
-            id,
-            result: Err(error),
-        });
+        let id = self.name();
+        let result = Err(error);
+        self.early.push(Finished { id, result });
         id
+    }
+
+    fn name(&mut self) -> RequestId {
+        self.next_id += 1;
+        RequestId(self.next_id)
     }
 
     /// Queues a row, unless its schema leaves nothing to compute.

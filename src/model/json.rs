@@ -45,6 +45,11 @@ impl Json {
     }
 
     /// The file.
+    /// All keys and values.
+    pub(super) fn entries(&self) -> &serde_json::Map<String, Value> {
+        &self.object
+    }
+
     pub(super) fn file(&self) -> &Path {
         &self.file
     }

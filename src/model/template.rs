@@ -74,6 +74,11 @@ impl Template {
         Self { bos, eos, ..self }
     }
 
+    /// The texts of the tokens that begin and end.
+    pub fn tokens(&self) -> (Option<&str>, Option<&str>) {
+        (self.bos.as_deref(), self.eos.as_deref())
+    }
+
     /// The template's text.
     pub fn source(&self) -> &str {
         &self.source

@@ -125,6 +125,22 @@ impl Tokenizer {
         parts.assemble(gguf.path())
     }
 
+    /// The tokenizer as `tokenizer.json` has it, control tokens included.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut json = serde_json::to_value(&self.merges).unwrap_or_default();
+        let control = self.control.iter().map(|(text, id)| {
+            serde_json::json!({
+                "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            })
+        });
+        if let Some(added) = json["added_tokens"].as_array_mut() {
+            added.extend(control);
+            added.sort_by_key(|token| token["id"].as_u64());
+        }
+        json
+    }
+
     /// The name of the pre-tokenizer.
     pub fn name(&self) -> &str {
         &self.name

@@ -45,6 +45,20 @@ pub(super) struct Decoder {
     scratch: Scratch,
 }
 
+/// Inputs of layers that a [`Watch`] is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Site {
+    /// Of query, key and value: `(rows, hidden)`.
+    Attention,
+    /// Of gate and up: `(rows, hidden)`.
+    FeedForward,
+    /// Of down: `(rows, feed_forward)`.
+    Down,
+}
+
+/// Is shown a layer's number, the site, and the numbers there.
+pub type Watch<'a> = &'a mut dyn FnMut(usize, Site, &[f32]);
+
 /// Activations, kept from call to call: `(rows, width)` each.
 #[derive(Debug, Default)]
 struct Scratch {
@@ -129,13 +143,20 @@ impl Decoder {
         layers.iter().map(|linear| linear.bytes()).sum::<usize>() + output.bytes() + embedding
     }
 
-    /// Computes the steps of a batch, which were checked; see [`crate::backend::Backend::forward`].
+    /// Computes the steps of a batch, which were checked; see [`crate::backend::Backend::forward`]. `watch` is shown the
+    /// inputs of the layers.
     pub(super) fn forward(
         &mut self,
         context: Context<'_>,
         cache: &mut KvCache,
         batch: &[Step<'_>],
+        mut watch: Option<Watch<'_>>,
     ) -> Vec<Vec<f32>> {
+        let mut show = |layer, site, input: &Input<'_>| {
+            if let Some(watch) = &mut watch {
+                watch(layer, site, input.floats);
+            }
+        };
         let Self {
             config,
             embedding,
@@ -174,6 +195,7 @@ impl Decoder {
                 eps,
             };
             let input = next.normed(context, &mut s.normed, &mut s.quantized);
+            show(index, Site::Attention, &input);
             forward(
                 context,
                 &input,
@@ -210,6 +232,7 @@ impl Decoder {
                 eps,
             };
             let input = next.normed(context, &mut s.normed, &mut s.quantized);
+            show(index, Site::FeedForward, &input);
             forward(
                 context,
                 &input,
@@ -219,6 +242,7 @@ impl Decoder {
             let input = prepare(context, &mut s.gate, width, &mut s.quantized, |row, gate| {
                 silu_mul(context.isa, gate, &up[row * width..][..width]);
             });
+            show(index, Site::Down, &input);
             forward(context, &input, &mut [(&layer.down, &mut s.change)]);
         }
         // Only the rows whose logits are wanted go through the output layer, the largest of all.

@@ -22,6 +22,7 @@ mod silu;
 pub mod single;
 mod source;
 
+pub use decoder::{Site, Watch};
 pub use isa::Isa;
 pub use linear::Arithmetic;
 
@@ -131,6 +132,24 @@ impl Backend for CpuBackend {
     }
 
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
+        self.compute(batch, None)
+    }
+}
+
+impl CpuBackend {
+    /// As [`Backend::forward`]; `watch` is shown what goes into the layers, row after row in the order of the batch.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn observe(&mut self, batch: &[Step<'_>], watch: Watch<'_>) -> Result<Vec<Vec<f32>>, BackendError> {
+        self.compute(batch, Some(watch))
+    }
+
+    fn compute(
+        &mut self,
+        batch: &[Step<'_>],
+        watch: Option<Watch<'_>>,
+    ) -> Result<Vec<Vec<f32>>, BackendError> {
         for step in batch {
             step.check(self.vocab(), self.context(), self.cache.blocks())?;
         }
@@ -145,7 +164,7 @@ impl Backend for CpuBackend {
             arithmetic: options.arithmetic,
             pool,
         };
-        Ok(decoder.forward(context, cache, batch))
+        Ok(decoder.forward(context, cache, batch, watch))
     }
 }
 

@@ -23,6 +23,23 @@ pub struct Awq {
 }
 
 impl Awq {
+    /// All zeros; `rows` is a multiple of 8 and `cols` one of `group`.
+    pub fn zeroed(rows: usize, cols: usize, group: usize) -> Self {
+        Self {
+            rows,
+            cols,
+            group,
+            qweight: vec![0; cols * rows / 8],
+            qzeros: vec![0; cols / group * rows / 8],
+            scales: vec![0; cols / group * rows],
+        }
+    }
+
+    /// Puts the number of output `row` into a line of words with eight outputs each, where it is zero.
+    pub fn put(words: &mut [u32], row: usize, number: u8) {
+        words[row / 8] |= u32::from(number) << (4 * place(row));
+    }
+
     /// The number, 0 to 15, of output `row` and input `col`.
     pub fn quant(&self, row: usize, col: usize) -> u8 {
         number(&self.qweight, self.rows, row, col)
@@ -64,8 +81,12 @@ impl Awq {
 
 /// Row `line` of packed words with eight numbers each, at output `column`.
 fn number(words: &[u32], columns: usize, column: usize, line: usize) -> u8 {
-    // The place within the word is the inverse of ORDER: even columns come first.
+    (words[line * columns / 8 + column / 8] >> (4 * place(column)) & 15) as u8
+}
+
+/// The place of an output within its word, the inverse of [`ORDER`]: even columns come first.
+fn place(column: usize) -> usize {
     let place = (column % 8) / 2 + (column % 2) * 4;
     debug_assert_eq!(ORDER[place], column % 8);
-    (words[line * columns / 8 + column / 8] >> (4 * place) & 15) as u8
+    place
 }
