@@ -162,8 +162,11 @@ pub fn quantize(args: &QuantizeArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// The first prompts of the paper's games, in tokens: some to calibrate on, others to measure on.
-fn prompts(model: &Model) -> anyhow::Result<(Vec<Vec<u32>>, Vec<Vec<u32>>)> {
+/// Prompts in tokens.
+type Prompts = Vec<Vec<u32>>;
+
+/// The first prompts of the paper's games: some to calibrate on, others to measure on.
+fn prompts(model: &Model) -> anyhow::Result<(Prompts, Prompts)> {
     let study = Study::open("replication", &["lane.0.policies=[\"RawDiag\"]".to_owned()])?;
     let mut all = Vec::new();
     for spec in Plan::new(study)?.rows.into_iter().take(CALIBRATED + MEASURED) {
