@@ -128,6 +128,15 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// What the machine did at best in two measurements.
+    pub fn better(self, other: Self) -> Self {
+        Self {
+            bytes_per_second: self.bytes_per_second.max(other.bytes_per_second),
+            products_per_second: self.products_per_second.max(other.products_per_second),
+            ..self
+        }
+    }
+
     /// Seconds that a pass over `positions`, `logits` of which want logits, takes at least.
     pub fn floor(&self, positions: usize, logits: usize) -> f64 {
         let products = positions * self.position_products + logits * self.logits_products;
