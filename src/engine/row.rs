@@ -120,8 +120,9 @@ impl Row {
         self.blocks = blocks;
         self.published = cached;
         self.computed = held;
-        let spared = self.computed.saturating_sub(self.reached);
-        self.reached += spared;
+        // Forced tokens may be held too, and are not the prompt's.
+        let spared = held.min(self.prompt_len()).saturating_sub(self.reached);
+        self.reached = self.reached.max(held);
         self.cost.cached_tokens += spared;
         if self.started.is_none() {
             let now = Instant::now();

@@ -121,15 +121,15 @@ impl Scheduler {
         pieces
     }
 
-    /// Gives a block to each row that has none for its next position, oldest first; the youngest rows pay for it.
+    /// Gives each row blocks for all of its tokens, of which its schema may have forced several, oldest first; the
+    /// youngest rows pay for it.
     fn make_room(&mut self) {
         let mut index = 0;
         while let Some(row) = self.running.get_mut(index) {
-            if row.computed < row.blocks.len() * BLOCK {
+            if row.tokens.len() <= row.blocks.len() * BLOCK {
                 index += 1;
             } else if let Some(block) = self.pool.take() {
                 row.blocks.push(block);
-                index += 1;
             } else {
                 self.preempt();
             }
