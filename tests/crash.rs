@@ -98,6 +98,7 @@ fn header(plan: &Plan, identity: &Identity) -> Header {
         study_toml: plan.study.to_toml(),
         identity: identity.clone(),
         model_source: String::new(),
+        schema_sha256: None,
         tasks: plan.tasks.clone(),
     }
 }

@@ -303,7 +303,7 @@ fn held_replies_are_candidates_alone_and_in_a_batch() {
                     "{}",
                     completion.text
                 );
-                assert!(completion.forced > 0);
+                assert!(completion.cost.forced_tokens > 0);
                 let strict = Fences::Strict;
                 let candidate = candidate::parse(&completion.text, completion.stop, Format::Commands, strict);
                 let whole = completion.stop == StopReason::EndOfTurn;

@@ -133,7 +133,6 @@ fn two_prompts(profile: Profile, policy: Policy, reply: &str) -> (String, String
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
         drafts: Default::default(),
-        forced: 0,
     };
     let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
     let rejected = Rejected {
@@ -215,7 +214,6 @@ fn the_envelope_is_judged_too() {
             stop: StopReason::EndOfTurn,
             cost: Cost::default(),
             drafts: Default::default(),
-            forced: 0,
         };
         let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
         record

@@ -39,7 +39,6 @@ fn completion() -> Completion {
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
         drafts: Default::default(),
-        forced: 0,
     }
 }
 
@@ -59,6 +58,7 @@ fn a_secret_planted_in_the_post_hoc_record_is_in_no_prompt() {
         study_toml: empty(),
         identity,
         model_source: empty(),
+        schema_sha256: None,
         tasks: Default::default(),
     };
     for (index, profile) in [Profile::Paper, Profile::Compact].into_iter().enumerate() {

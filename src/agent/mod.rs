@@ -181,7 +181,6 @@ impl RowLoop {
             stop: same.stop,
             cost: Default::default(),
             drafts: Default::default(),
-            forced: 0,
         };
         Some((same.call, completion))
     }

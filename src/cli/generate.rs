@@ -97,7 +97,9 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
     let mut engine = open::engine(&model, &args.backend, 1)?.engine;
     let system = args.system.map(Message::system);
     let messages: Vec<Message> = system.into_iter().chain([Message::user(text)]).collect();
-    engine.prepare(&sampling)?;
+    if let Some(file) = &args.schema {
+        engine.prepare(&sampling).with_context(|| place(file))?;
+    }
     let prompt = engine.encode(&messages)?;
     let tokens = prompt.tokens.len();
     let request = Request {
@@ -119,9 +121,12 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
 
 /// A JSON schema from a file.
 fn read_schema(file: &Path) -> anyhow::Result<Schema> {
-    let place = || format!("--schema {}", file.display());
-    let text = std::fs::read_to_string(file).with_context(place)?;
-    serde_json::from_str(&text).with_context(place)
+    let text = std::fs::read_to_string(file).with_context(|| place(file))?;
+    serde_json::from_str(&text).with_context(|| place(file))
+}
+
+fn place(schema: &Path) -> String {
+    format!("--schema {}", schema.display())
 }
 
 /// A setting's name, the value and the range, for someone who gave a flag.

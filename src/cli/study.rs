@@ -103,6 +103,7 @@ pub fn run(args: StudyArgs) -> anyhow::Result<u8> {
         study_toml: plan.study.to_toml(),
         identity: opened.engine.identity().clone(),
         model_source: opened.source,
+        schema_sha256: plan.study.schema().map(|schema| schema.sha256()),
         tasks: plan.tasks.clone(),
     };
     if args.fresh {

@@ -78,8 +78,6 @@ pub struct Completion {
     pub cost: Cost,
     /// What guesses it was spared passes by.
     pub drafts: Drafts,
-    /// Tokens that its schema left no choice about, so that no pass was made for them.
-    pub forced: usize,
 }
 
 /// Measurements of one call; never part of what a run must reproduce.
@@ -93,6 +91,8 @@ pub struct Cost {
     pub prefill_us: u64,
     /// From the first new token to the last, in microseconds.
     pub decode_us: u64,
+    /// New tokens that the schema left no choice about, so that no pass was made for them.
+    pub forced_tokens: usize,
 }
 
 /// What ends one request without ending the engine, or the engine itself.
@@ -140,6 +140,11 @@ pub enum EngineError {
     /// A reply under a schema cannot go on.
     #[error("the reply cannot go on under its schema: {0}")]
     Grammar(String),
+    /// Replies that are played back cannot be held to a schema.
+    #[error(
+        "scripted replies cannot be constrained: they are what they are; leave the schema out, or name a model"
+    )]
+    Fixed,
     /// The prompt could not be rendered or tokenised.
     #[error("cannot render the prompt: {0}")]
     Encode(String),

@@ -56,7 +56,6 @@ pub struct Row {
     reach: Reach,
     /// Where the reply is in its schema, when it is held to one.
     guide: Option<Guide>,
-    forced: usize,
     submitted: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
@@ -80,7 +79,6 @@ impl Row {
             drafts: Drafts::default(),
             reach: Reach::default(),
             guide: None,
-            forced: 0,
             submitted: Instant::now(),
             started: None,
             first_token: None,
@@ -249,7 +247,7 @@ impl Row {
             if vocabulary.ends(token) {
                 return Ok(Some(StopReason::EndOfTurn));
             }
-            self.forced += 1;
+            self.cost.forced_tokens += 1;
             let stop = self.take(token, vocabulary)?;
             if stop.is_some() {
                 return Ok(stop);
@@ -274,7 +272,6 @@ impl Row {
             stop,
             cost: self.cost,
             drafts: self.drafts,
-            forced: self.forced,
         }
     }
 

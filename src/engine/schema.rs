@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 /// A JSON schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,11 @@ use serde_json::{Value, json};
 pub struct Schema(pub Value);
 
 impl Schema {
+    /// sha256 of the schema with its layout, as compact JSON, in hex.
+    pub fn sha256(&self) -> String {
+        format!("{:x}", Sha256::digest(self.with_layout().to_string()))
+    }
+
     /// The schema with a layout for its documents: one line with a space behind each comma and colon, as models write
     /// them. A layout that were left open would be chosen token by token, and could be white space without an end. A
     /// schema may say otherwise under llguidance's own key `x-guidance`.

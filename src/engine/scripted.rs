@@ -5,8 +5,8 @@
 //! the whole loop.
 
 use super::{
-    Completion, Cost, Drafts, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Stats,
-    StopReason,
+    Completion, Cost, Drafts, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Sampling,
+    Stats, StopReason,
 };
 use crate::model::chat::Message;
 use serde::Deserialize;
@@ -116,6 +116,14 @@ impl Engine for ScriptedEngine {
         })
     }
 
+    /// Refuses a schema: what is played back was drawn already.
+    fn prepare(&mut self, sampling: &Sampling) -> Result<(), EngineError> {
+        match &sampling.schema {
+            Some(_) => Err(EngineError::Fixed),
+            None => Ok(()),
+        }
+    }
+
     fn submit(&mut self, request: Request) -> RequestId {
         self.next_id += 1;
         self.queue.push_back((RequestId(self.next_id), request));
@@ -136,7 +144,6 @@ impl Engine for ScriptedEngine {
                     stop: *stop,
                     cost: Cost::default(),
                     drafts: Drafts::default(),
-                    forced: 0,
                 })
             }
             None => Err(EngineError::NoReply {

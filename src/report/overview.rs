@@ -111,6 +111,9 @@ impl Overview {
         if !header.model_source.is_empty() {
             rows.insert(3, named("model source", Cell::text(&header.model_source)));
         }
+        if let Some(sha256) = &header.schema_sha256 {
+            rows.insert(2, named("replies held to schema sha256", Cell::text(sha256)));
+        }
         Table {
             id: "run",
             scope: String::new(),

@@ -130,11 +130,17 @@ impl Study {
         Ok(study)
     }
 
+    /// What all replies of a constrained study are held to.
+    pub fn schema(&self) -> Option<Schema> {
+        self.constrain
+            .then(|| Schema(self.profile.format().json_schema()))
+    }
+
     /// How tokens are chosen in a lane.
     pub fn sampling(&self, lane: &Lane) -> Sampling {
         let mut sampling = lane.sampling.clone().unwrap_or_else(|| self.sampling.clone());
-        if self.constrain {
-            sampling.schema = Some(Schema(self.profile.format().json_schema()));
+        if let Some(schema) = self.schema() {
+            sampling.schema = Some(schema);
         }
         sampling
     }

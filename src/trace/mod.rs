@@ -114,6 +114,9 @@ pub struct Header {
     pub identity: Identity,
     /// Where the weights came from: revision and source, as the lock file beside them says; empty if unknown.
     pub model_source: String,
+    /// sha256 of the schema that the program holds the replies of a constrained study to, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_sha256: Option<String>,
     /// sha256 of each task's file by task id, in hex.
     pub tasks: BTreeMap<String, String>,
 }

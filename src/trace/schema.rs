@@ -2,8 +2,14 @@
 //!
 //! Not queries: those are where they are used.
 
-/// Version of the form below, in `PRAGMA user_version`. A store of another version is refused.
-pub const VERSION: i64 = 1;
+/// Version of the form below, in `PRAGMA user_version`. A store of a later version is refused.
+pub const VERSION: i64 = 2;
+
+/// What makes a store of form 1 one of form 2.
+pub const FROM_1: &str = "
+ALTER TABLE measurements ADD COLUMN forced_tokens INTEGER NOT NULL DEFAULT 0;
+PRAGMA user_version = 2;
+";
 
 /// The tables. Text columns named after JSON hold JSON.
 pub const SQL: &str = "
@@ -71,6 +77,7 @@ CREATE TABLE measurements (
     prefill_us INTEGER NOT NULL,
     decode_us INTEGER NOT NULL,
     gate_us INTEGER NOT NULL,
+    forced_tokens INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (row, attempt, call)
 ) STRICT, WITHOUT ROWID;
 

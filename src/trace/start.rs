@@ -60,6 +60,10 @@ pub(super) fn same_run(
     if let Some((what, stored, found)) = pairs.into_iter().find(|(_, stored, found)| stored != found) {
         return changed(what, stored, found);
     }
+    let hash = |header: &Header| header.schema_sha256.clone().unwrap_or_else(|| "none".into());
+    if stored.schema_sha256 != header.schema_sha256 {
+        return changed("schema of replies (sha256)", &hash(&stored), &hash(header));
+    }
     for (task, found) in &header.tasks {
         match stored.tasks.get(task) {
             Some(stored) if stored == found => {}

@@ -312,8 +312,8 @@ fn insert(
         ],
     )?;
     tx.execute(
-        "INSERT INTO measurements (row, attempt, call, session, cached_tokens, queued_us, prefill_us, decode_us, gate_us)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO measurements (row, attempt, call, session, cached_tokens, queued_us, prefill_us, decode_us, gate_us, forced_tokens)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             id,
             attempt,
@@ -324,6 +324,7 @@ fn insert(
             record.cost.prefill_us as i64,
             record.cost.decode_us as i64,
             record.gate_us as i64,
+            record.cost.forced_tokens as i64,
         ],
     )?;
     Ok(())
@@ -369,6 +370,7 @@ mod tests {
             study_toml: text(),
             identity,
             model_source: text(),
+            schema_sha256: None,
             tasks: Default::default(),
         };
         let trace = Trace::open(dir.path(), &header, &[], "").unwrap();

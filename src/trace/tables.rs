@@ -21,11 +21,21 @@ struct Measured {
     gate_us: u64,
 }
 
-/// Refuses a store of another form than this program writes. A new, empty database is of form 0.
+/// The form of a store: that which this program writes, or 0 for a new, empty database. A store of an earlier form is
+/// brought to this one, which adds to it and changes nothing; one of a later form is refused.
 pub(super) fn check_form(connection: &Connection, file: &Path) -> Result<i64, TraceError> {
-    let form: i64 = connection
-        .query_row("PRAGMA user_version", [], |r| r.get(0))
-        .map_err(|source| sqlite_error(file, source))?;
+    let wrap = |source| sqlite_error(file, source);
+    let stored = || connection.query_row("PRAGMA user_version", [], |r| r.get::<_, i64>(0));
+    let mut form = stored().map_err(wrap)?;
+    if form == 1 {
+        // Asked again under the lock: another process may have been faster.
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(wrap)?;
+        if stored().map_err(wrap)? == 1 {
+            connection.execute_batch(schema::FROM_1).map_err(wrap)?;
+        }
+        connection.execute_batch("COMMIT").map_err(wrap)?;
+        form = stored().map_err(wrap)?;
+    }
     match form {
         0 | schema::VERSION => Ok(form),
         other => Err(TraceError::Corrupt {
@@ -181,14 +191,14 @@ impl<'a> Tables<'a> {
                 stop, reused_from, candidate_json, judgement_json, feedback_json, repeats_plan, identity_json,
                 sampling_json, seed, prompt_words, reply_words, hash,
                 coalesce(cached_tokens, 0), coalesce(queued_us, 0), coalesce(prefill_us, 0),
-                coalesce(decode_us, 0), coalesce(gate_us, 0)
+                coalesce(decode_us, 0), coalesce(gate_us, 0), coalesce(forced_tokens, 0)
             FROM calls c LEFT JOIN measurements m ON m.row = c.row AND m.attempt = c.attempt AND m.call = c.call
             WHERE c.row = ?1 ORDER BY c.attempt, c.call";
         let key = &row.planned.key;
         let raw = self.query(sql, [row.id], |r| {
             let texts = [2, 4, 6, 9, 10, 13, 14].map(|i| r.get::<_, String>(i));
             let texts: Vec<String> = texts.into_iter().collect::<Result<_, _>>()?;
-            let numbers = [15, 16, 17, 19, 20, 21, 22, 23].map(|i| r.get::<_, i64>(i));
+            let numbers = [15, 16, 17, 19, 20, 21, 22, 23, 24].map(|i| r.get::<_, i64>(i));
             let n: Vec<u64> = numbers
                 .into_iter()
                 .map(|n| n.map(|n| n as u64))
@@ -198,6 +208,7 @@ impl<'a> Tables<'a> {
                 queued_us: n[4],
                 prefill_us: n[5],
                 decode_us: n[6],
+                forced_tokens: n[8] as usize,
             };
             let line = CallLine {
                 row: key.clone(),

@@ -51,6 +51,7 @@ pub fn header(study: &str) -> Header {
             backend: "none".into(),
         },
         model_source: String::new(),
+        schema_sha256: None,
         tasks: [("20261051".to_owned(), "0".repeat(64))].into(),
     }
 }
@@ -152,6 +153,7 @@ fn record(row: &PlannedRow, call: u32, why: Option<Why>) -> CallRecord {
             queued_us: 1_000,
             prefill_us: 20_000,
             decode_us: 300_000,
+            forced_tokens: 0,
         },
     };
     CallRecord {

@@ -4,12 +4,12 @@
 //! checks the rules of the scheduler after each step.
 
 mod fake;
+mod held;
 
-use super::super::{Drafts, Prompt, Sampling, Schema, StopReason};
+use super::super::{Drafts, Prompt, Sampling, StopReason};
 use super::*;
 use fake::{Fake, Load, alone};
 use proptest::prelude::*;
-use serde_json::json;
 
 /// A prompt of full blocks of these kinds, and `rest` tokens more: prompts share beginnings, and have equal blocks
 /// behind different beginnings.
@@ -180,87 +180,6 @@ fn a_row_that_lost_its_blocks_loses_nothing_else() {
         let stats = load.batcher.stats();
         assert!(stats.preemptions > 0 && stats.recomputed > 0, "{stats:?}");
     }
-}
-
-fn object_of_strings() -> Schema {
-    let strings = json!({ "type": "array", "items": { "type": "string", "minLength": 4, "maxLength": 6 }, "minItems": 3, "maxItems": 4 });
-    Schema(json!({
-        "type": "object", "properties": { "k": strings }, "required": ["k"], "additionalProperties": false,
-    }))
-}
-
-#[test]
-fn held_replies_are_documents_alone_and_together() {
-    for invariant in [true, false] {
-        let held: Vec<Request> = (0..12)
-            .map(|row| {
-                let mut request = request(row, tokens(&[row as u32 % 2], 26), 90);
-                request.sampling.schema = Some(object_of_strings());
-                request
-            })
-            .collect();
-        // Too few blocks for all, prompts in pieces.
-        let mut load = Load::new(Fake::new(invariant), 6, 40, 6);
-        let ids: Vec<_> = held.iter().map(|request| load.submit(request)).collect();
-        load.drain();
-        let stats = load.batcher.stats();
-        assert!(stats.preemptions > 0, "{invariant}: {stats:?}");
-        for (id, request) in ids.iter().zip(&held) {
-            let found = load.results[id].as_ref().unwrap();
-            assert_eq!(found.tokens, alone(invariant, request).tokens);
-            assert_eq!(found.stop, StopReason::EndOfTurn, "{}", found.text);
-            let document: serde_json::Value = serde_json::from_str(&found.text).unwrap();
-            assert!(document["k"].is_array(), "{document}");
-            // The braces, the key and the bracket at least.
-            assert!(found.forced >= 3, "{found:?}");
-        }
-    }
-}
-
-#[test]
-fn forced_tokens_may_fill_several_blocks() {
-    let long = "ab".repeat(70);
-    let schema = Schema(json!({
-        "type": "object", "required": ["k", "kk"], "additionalProperties": false,
-        "properties": { "k": { "type": "string", "minLength": 2, "maxLength": 3 }, "kk": { "const": long } },
-    }));
-    for invariant in [true, false] {
-        let mut load = Load::new(Fake::new(invariant), 3, 64, 12);
-        let held: Vec<Request> = (0..5)
-            .map(|row| {
-                let mut request = request(row, tokens(&[row as u32 % 2], 20 + row), 200);
-                request.sampling.schema = Some(schema.clone());
-                request
-            })
-            .collect();
-        let ids: Vec<_> = held.iter().map(|request| load.submit(request)).collect();
-        load.drain();
-        for (id, request) in ids.iter().zip(&held) {
-            let found = load.results[id].as_ref().unwrap();
-            assert_eq!(found.tokens, alone(invariant, request).tokens);
-            assert!(found.text.ends_with(&format!("{long}\"}}")), "{}", found.text);
-            assert!(found.forced > 2 * BLOCK, "{found:?}");
-        }
-    }
-}
-
-#[test]
-fn a_schema_with_one_document_needs_no_pass() {
-    let mut request = request(0, tokens(&[], 9), 20);
-    request.sampling.schema = Some(Schema(json!({ "const": { "k": null } })));
-    let mut load = Load::new(Fake::new(true), 1, 64, 9);
-    let found = load.finish(&request).unwrap();
-    assert_eq!(
-        (found.text.as_str(), found.stop),
-        ("{\"k\": null}", StopReason::EndOfTurn)
-    );
-    assert_eq!(
-        (load.batcher.stats().passes, found.forced),
-        (0, found.tokens.len())
-    );
-    request.sampling.max_tokens = 2;
-    let cut = load.finish(&request).unwrap();
-    assert_eq!((cut.stop, cut.tokens.len()), (StopReason::MaxTokens, 2));
 }
 
 #[test]

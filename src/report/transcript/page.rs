@@ -148,10 +148,12 @@ fn reply_heading(call: &CallRecord) -> String {
     let ended = match stop.as_str() {
         Some("max_tokens") => "cut by the cap on new tokens",
         Some("stop_string") => "ended before a stop string",
+        _ if call.sampling.schema.is_some() => "complete",
         _ => "ended by the model",
     };
     match call.reused_from {
         Some(earlier) => format!("reply (that of call {earlier}, which had the same prompt):"),
+        None if call.sampling.schema.is_some() => format!("reply (held to a schema, {ended}):"),
         None => format!("reply ({ended}):"),
     }
 }
@@ -177,8 +179,12 @@ fn cost(call: &CallRecord) -> String {
         text += &format!(" in {tokens} tokens ({cached} cached)");
     }
     let (prefill, decode) = (seconds(call.cost.prefill_us), seconds(call.cost.decode_us));
+    let forced = match call.cost.forced_tokens {
+        0 => String::new(),
+        forced => format!(" ({forced} forced)"),
+    };
     text + &format!(
-        "; prefill {prefill:.3} s, {} new tokens in {decode:.3} s, gates {:.3} s",
+        "; prefill {prefill:.3} s, {} new tokens{forced} in {decode:.3} s, gates {:.3} s",
         call.reply_tokens.len(),
         seconds(call.gate_us)
     )
