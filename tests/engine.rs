@@ -275,7 +275,7 @@ fn broken_logits_and_a_broken_backend_end_requests_not_the_engine() {
 fn held(engine: &LocalEngine, i: usize, temperature: f64) -> Request {
     let mut request = request(engine, i, temperature);
     request.sampling.max_tokens = 60;
-    request.sampling.schema = Some(Schema(Format::Commands.json_schema()));
+    request.sampling.schema = Some(Schema(Format::Commands.json_schema(4)));
     request
 }
 

@@ -48,15 +48,21 @@ pub fn json_schema() -> Value {
     })
 }
 
-/// The JSON schema of the replies that a model is held to: LeafOutput with what gates look at, and the plan as an object
-/// in its place, since a schema cannot see into text.
-pub(super) fn held_schema() -> Value {
+/// Longest other text that a constrained reply can have, in characters.
+const MOST_CHARS: usize = 200;
+/// Most artifacts that it can list; one is asked for.
+const MOST_ARTIFACTS: usize = 4;
+
+/// The JSON schema of the replies that a model is held to: LeafOutput with what gates look at, and the plan of at most
+/// `most` commands as an object in its place, since a schema cannot see into text.
+pub(super) fn held_schema(most: usize) -> Value {
+    let text = json!({ "type": "string", "maxLength": MOST_CHARS });
     json!({
         "type": "object",
         "properties": {
-            "task_id": { "type": "string" },
-            "answer": super::plan::json_schema(),
-            "artifacts": { "type": "array", "items": { "type": "string" } },
+            "task_id": text,
+            "answer": super::plan::json_schema(most),
+            "artifacts": { "type": "array", "items": text, "maxItems": MOST_ARTIFACTS },
             "done": { "type": "boolean" },
         },
         "required": ["task_id", "answer", "artifacts"],

@@ -29,11 +29,11 @@ pub enum Format {
 
 impl Format {
     /// A JSON schema whose documents are all read as candidates, when they are within [`MAX_BYTES`]: what a constrained
-    /// reply is held to.
-    pub fn json_schema(self) -> serde_json::Value {
+    /// reply is held to. Its plans have 1 to `most` commands, and its texts an end.
+    pub fn json_schema(self, most: usize) -> serde_json::Value {
         match self {
-            Self::Commands => plan::json_schema(),
-            Self::LeafOutput => leaf::held_schema(),
+            Self::Commands => plan::json_schema(most),
+            Self::LeafOutput => leaf::held_schema(most),
         }
     }
 }

@@ -13,12 +13,21 @@ pub struct Plan {
     pub commands: Vec<String>,
 }
 
-/// The JSON schema of what [`commands`] reads.
-pub(super) fn json_schema() -> Value {
+/// Longest command that a constrained reply can have, in characters; the longest of the paper's games has some 60. A
+/// string without an end is how small models lose a reply.
+const MOST_CHARS: usize = 100;
+
+/// The JSON schema of what [`commands`] reads, of plans with 1 to `most` commands: no other can be accepted.
+pub(super) fn json_schema(most: usize) -> Value {
     json!({
         "type": "object",
         "properties": {
-            "commands": { "type": "array", "items": { "type": "string" } },
+            "commands": {
+                "type": "array",
+                "items": { "type": "string", "maxLength": MOST_CHARS },
+                "minItems": 1,
+                "maxItems": most,
+            },
         },
         "required": ["commands"],
         "additionalProperties": false,

@@ -140,9 +140,11 @@ fn document(schema: &Value, texts: &mut impl Iterator<Item = String>) -> Value {
                     .collect(),
             )
         }
-        Some("array") => (0..text.len() % 4)
-            .map(|_| document(&schema["items"], texts))
-            .collect(),
+        Some("array") => {
+            let bound = |key: &str| schema[key].as_u64().unwrap_or(0) as usize;
+            let count = bound("minItems") + text.len() % (bound("maxItems") - bound("minItems") + 1);
+            (0..count).map(|_| document(&schema["items"], texts)).collect()
+        }
         Some("boolean") => json!(text.len().is_multiple_of(2)),
         Some("string") => json!(text),
         other => panic!("a type that this test does not know: {other:?}"),
@@ -170,7 +172,7 @@ proptest! {
         texts in prop::collection::vec("\\PC{0,9}", 0..40), leaf: bool, pretty: bool,
     ) {
         let format = if leaf { Format::LeafOutput } else { Format::Commands };
-        let document = document(&format.json_schema(), &mut texts.into_iter());
+        let document = document(&format.json_schema(4), &mut texts.into_iter());
         let text = if pretty { format!("{document:#}") } else { document.to_string() };
         let candidate = parse(&text, StopReason::EndOfTurn, format, Fences::Strict);
         prop_assert_eq!(candidate.problem, None, "{}", text);

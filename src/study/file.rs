@@ -133,7 +133,7 @@ impl Study {
     /// What all replies of a constrained study are held to.
     pub fn schema(&self) -> Option<Schema> {
         self.constrain
-            .then(|| Schema(self.profile.format().json_schema()))
+            .then(|| Schema(self.profile.format().json_schema(self.max_steps)))
     }
 
     /// How tokens are chosen in a lane.

@@ -262,3 +262,37 @@ impl<'a> Tables<'a> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_of_form_1_gains_what_form_2_has_and_a_later_one_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        let file = Path::new("trace.sqlite");
+        connection.execute_batch(schema::SQL).unwrap();
+        connection
+            .execute_batch(
+                "ALTER TABLE measurements DROP COLUMN forced_tokens;
+                INSERT INTO measurements VALUES (1, 1, 1, 1, 'now', 64, 1, 2, 3, 4);
+                PRAGMA user_version = 1;",
+            )
+            .unwrap();
+        for _ in 0..2 {
+            assert_eq!(check_form(&connection, file).unwrap(), schema::VERSION);
+            let stored: (i64, i64) = connection
+                .query_row("SELECT gate_us, forced_tokens FROM measurements", [], |r| {
+                    Ok((r.get(0)?, r.get(1)?))
+                })
+                .unwrap();
+            assert_eq!(stored, (4, 0));
+        }
+        connection.pragma_update(None, "user_version", 3).unwrap();
+        let said = check_form(&connection, file).unwrap_err().to_string();
+        assert!(
+            said.contains("expected form 2, found form 3, of another version"),
+            "{said}"
+        );
+    }
+}
