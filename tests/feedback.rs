@@ -132,7 +132,6 @@ fn two_prompts(profile: Profile, policy: Policy, reply: &str) -> (String, String
         tokens: Vec::new(),
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
-        drafts: Default::default(),
     };
     let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
     let rejected = Rejected {
@@ -213,7 +212,6 @@ fn the_envelope_is_judged_too() {
             tokens: Vec::new(),
             stop: StopReason::EndOfTurn,
             cost: Cost::default(),
-            drafts: Default::default(),
         };
         let record = examine(&spec, first.asked(Prompt::default()), completion, None).unwrap();
         record

@@ -38,7 +38,6 @@ fn completion() -> Completion {
         tokens: Vec::new(),
         stop: StopReason::EndOfTurn,
         cost: Cost::default(),
-        drafts: Default::default(),
     }
 }
 

@@ -180,7 +180,6 @@ impl RowLoop {
             tokens: same.reply_tokens.clone(),
             stop: same.stop,
             cost: Default::default(),
-            drafts: Default::default(),
         };
         Some((same.call, completion))
     }

@@ -122,7 +122,12 @@ pub fn run(args: GenerateArgs) -> anyhow::Result<u8> {
 /// A JSON schema from a file.
 fn read_schema(file: &Path) -> anyhow::Result<Schema> {
     let text = std::fs::read_to_string(file).with_context(|| place(file))?;
-    serde_json::from_str(&text).with_context(|| place(file))
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{}: expected a JSON schema, found text that is no JSON",
+            place(file)
+        )
+    })
 }
 
 fn place(schema: &Path) -> String {

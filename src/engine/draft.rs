@@ -4,13 +4,15 @@
 //! Not a choice of tokens: a guess is computed together with the token before it and kept only where the sampler
 //! chooses the same, so drafts change how many passes a completion takes and no bit of it.
 
+use serde::{Deserialize, Serialize};
+
 /// Tokens at the end of a row that must have occurred before.
 const LEAST: usize = 2;
 /// Longer matches are not preferred to this one: the later place is then the better guess.
 const LONGEST: usize = 8;
 
 /// Guessed and confirmed tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drafts {
     /// Tokens that were computed on a guess.
     pub guessed: u64,

@@ -22,13 +22,6 @@ pub struct LocalEngine {
     grammars: Grammars,
 }
 
-/// The schemas that replies were held to so far, compiled.
-#[derive(Default)]
-struct Grammars {
-    words: Option<Words>,
-    compiled: Vec<(Schema, Arc<Grammar>)>,
-}
-
 impl LocalEngine {
     /// An engine over `backend`, which holds the weights of `model`; `name` is what the trace calls it.
     ///
@@ -54,9 +47,7 @@ impl LocalEngine {
             grammars: Grammars::default(),
         })
     }
-}
 
-impl LocalEngine {
     /// Forgets all requests and the prefix cache; the weights stay.
     ///
     /// # Errors
@@ -64,6 +55,13 @@ impl LocalEngine {
     pub fn restart(&mut self, limits: Limits) -> Result<(), BackendError> {
         self.batcher.restart(limits)
     }
+}
+
+/// The schemas that replies were held to so far, compiled.
+#[derive(Default)]
+struct Grammars {
+    words: Option<Words>,
+    compiled: Vec<(Schema, Arc<Grammar>)>,
 }
 
 impl Grammars {

@@ -76,8 +76,6 @@ pub struct Completion {
     pub stop: StopReason,
     /// What making it cost.
     pub cost: Cost,
-    /// What guesses it was spared passes by.
-    pub drafts: Drafts,
 }
 
 /// Measurements of one call; never part of what a run must reproduce.
@@ -93,6 +91,8 @@ pub struct Cost {
     pub decode_us: u64,
     /// New tokens that the schema left no choice about, so that no pass was made for them.
     pub forced_tokens: usize,
+    /// What guesses spared it passes.
+    pub drafts: Drafts,
 }
 
 /// What ends one request without ending the engine, or the engine itself.

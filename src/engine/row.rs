@@ -52,7 +52,6 @@ pub struct Row {
     stream: u64,
     text: Text,
     cost: Cost,
-    drafts: Drafts,
     reach: Reach,
     /// Where the reply is in its schema, when it is held to one.
     guide: Option<Guide>,
@@ -76,7 +75,6 @@ impl Row {
             request,
             text: Text::default(),
             cost: Cost::default(),
-            drafts: Drafts::default(),
             reach: Reach::default(),
             guide: None,
             submitted: Instant::now(),
@@ -189,7 +187,7 @@ impl Row {
             guessed: guess.len() as u64,
             confirmed: confirmed as u64,
         };
-        self.drafts += drafts;
+        self.cost.drafts += drafts;
         Ok(Chosen {
             tokens,
             drafts,
@@ -271,7 +269,6 @@ impl Row {
             tokens: self.completion().to_vec(),
             stop,
             cost: self.cost,
-            drafts: self.drafts,
         }
     }
 

@@ -247,6 +247,9 @@ impl Scheduler {
             }
             let most = row.guesses().min(self.limits.draft);
             let guess = lookup(&row.tokens, most, rows);
+            if guess.is_empty() {
+                continue;
+            }
             while row.blocks.len() * BLOCK < piece.end + guess.len() {
                 match self.pool.take() {
                     Some(block) => row.blocks.push(block),

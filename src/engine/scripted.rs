@@ -5,8 +5,8 @@
 //! the whole loop.
 
 use super::{
-    Completion, Cost, Drafts, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Sampling,
-    Stats, StopReason,
+    Completion, Cost, Engine, EngineError, Finished, Identity, Prompt, Request, RequestId, Sampling, Stats,
+    StopReason,
 };
 use crate::model::chat::Message;
 use serde::Deserialize;
@@ -143,7 +143,6 @@ impl Engine for ScriptedEngine {
                     tokens: Vec::new(),
                     stop: *stop,
                     cost: Cost::default(),
-                    drafts: Drafts::default(),
                 })
             }
             None => Err(EngineError::NoReply {

@@ -8,6 +8,8 @@ pub const VERSION: i64 = 2;
 /// What makes a store of form 1 one of form 2.
 pub const FROM_1: &str = "
 ALTER TABLE measurements ADD COLUMN forced_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE measurements ADD COLUMN guessed_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE measurements ADD COLUMN confirmed_tokens INTEGER NOT NULL DEFAULT 0;
 PRAGMA user_version = 2;
 ";
 
@@ -78,6 +80,8 @@ CREATE TABLE measurements (
     decode_us INTEGER NOT NULL,
     gate_us INTEGER NOT NULL,
     forced_tokens INTEGER NOT NULL DEFAULT 0,
+    guessed_tokens INTEGER NOT NULL DEFAULT 0,
+    confirmed_tokens INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (row, attempt, call)
 ) STRICT, WITHOUT ROWID;
 

@@ -312,8 +312,9 @@ fn insert(
         ],
     )?;
     tx.execute(
-        "INSERT INTO measurements (row, attempt, call, session, cached_tokens, queued_us, prefill_us, decode_us, gate_us, forced_tokens)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO measurements (row, attempt, call, session, cached_tokens, queued_us, prefill_us, decode_us, gate_us,
+            forced_tokens, guessed_tokens, confirmed_tokens)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         params![
             id,
             attempt,
@@ -325,6 +326,8 @@ fn insert(
             record.cost.decode_us as i64,
             record.gate_us as i64,
             record.cost.forced_tokens as i64,
+            record.cost.drafts.guessed as i64,
+            record.cost.drafts.confirmed as i64,
         ],
     )?;
     Ok(())

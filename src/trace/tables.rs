@@ -6,7 +6,7 @@ use super::export::CallLine;
 use super::read::StoredRow;
 use super::store::sqlite_error;
 use super::{CallRecord, Header, Outcome, PlannedRow, TraceError, schema};
-use crate::engine::Cost;
+use crate::engine::{Cost, Drafts};
 use rusqlite::{Connection, Row};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -191,14 +191,15 @@ impl<'a> Tables<'a> {
                 stop, reused_from, candidate_json, judgement_json, feedback_json, repeats_plan, identity_json,
                 sampling_json, seed, prompt_words, reply_words, hash,
                 coalesce(cached_tokens, 0), coalesce(queued_us, 0), coalesce(prefill_us, 0),
-                coalesce(decode_us, 0), coalesce(gate_us, 0), coalesce(forced_tokens, 0)
+                coalesce(decode_us, 0), coalesce(gate_us, 0), coalesce(forced_tokens, 0),
+                coalesce(guessed_tokens, 0), coalesce(confirmed_tokens, 0)
             FROM calls c LEFT JOIN measurements m ON m.row = c.row AND m.attempt = c.attempt AND m.call = c.call
             WHERE c.row = ?1 ORDER BY c.attempt, c.call";
         let key = &row.planned.key;
         let raw = self.query(sql, [row.id], |r| {
             let texts = [2, 4, 6, 9, 10, 13, 14].map(|i| r.get::<_, String>(i));
             let texts: Vec<String> = texts.into_iter().collect::<Result<_, _>>()?;
-            let numbers = [15, 16, 17, 19, 20, 21, 22, 23, 24].map(|i| r.get::<_, i64>(i));
+            let numbers = [15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 26].map(|i| r.get::<_, i64>(i));
             let n: Vec<u64> = numbers
                 .into_iter()
                 .map(|n| n.map(|n| n as u64))
@@ -209,6 +210,10 @@ impl<'a> Tables<'a> {
                 prefill_us: n[5],
                 decode_us: n[6],
                 forced_tokens: n[8] as usize,
+                drafts: Drafts {
+                    guessed: n[9],
+                    confirmed: n[10],
+                },
             };
             let line = CallLine {
                 row: key.clone(),
@@ -275,6 +280,8 @@ mod tests {
         connection
             .execute_batch(
                 "ALTER TABLE measurements DROP COLUMN forced_tokens;
+                ALTER TABLE measurements DROP COLUMN guessed_tokens;
+                ALTER TABLE measurements DROP COLUMN confirmed_tokens;
                 INSERT INTO measurements VALUES (1, 1, 1, 1, 'now', 64, 1, 2, 3, 4);
                 PRAGMA user_version = 1;",
             )

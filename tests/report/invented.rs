@@ -153,7 +153,7 @@ fn record(row: &PlannedRow, call: u32, why: Option<Why>) -> CallRecord {
             queued_us: 1_000,
             prefill_us: 20_000,
             decode_us: 300_000,
-            forced_tokens: 0,
+            ..Cost::default()
         },
     };
     CallRecord {

@@ -270,7 +270,7 @@ fn decode(engine: &mut LocalEngine, rows: &[Row], concurrency: usize, tokens: bo
             total.tokens_in += asked.prompt;
             total.cached += completion.cost.cached_tokens;
             total.tokens_out += completion.tokens.len();
-            total.drafts += completion.drafts;
+            total.drafts += completion.cost.drafts;
             asked.index += 1;
             match asked.row.request(asked.index, engine, tokens)? {
                 Some(request) => {

@@ -149,7 +149,7 @@ fn guesses_spare_passes_and_change_nothing() {
         for (id, request) in ids.iter().zip(&requests) {
             let found = load.results[id].as_ref().unwrap();
             assert_eq!(found.tokens, alone(true, request).tokens);
-            all += found.drafts;
+            all += found.cost.drafts;
         }
         let stats = load.batcher.stats();
         assert_eq!(stats.drafts, all);
@@ -162,7 +162,7 @@ fn guesses_spare_passes_and_change_nothing() {
     assert!(passes[1] < passes[0], "{passes:?}");
     // Where bits depend on the cut, nothing is guessed.
     let mut load = Load::new(Fake::new(false), 3, 512, 60);
-    assert_eq!(load.finish(&requests[0]).unwrap().drafts, Drafts::default());
+    assert_eq!(load.finish(&requests[0]).unwrap().cost.drafts, Drafts::default());
 }
 
 /// `Load::step` asserts that the older row is not the one.

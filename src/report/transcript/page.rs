@@ -179,12 +179,18 @@ fn cost(call: &CallRecord) -> String {
         text += &format!(" in {tokens} tokens ({cached} cached)");
     }
     let (prefill, decode) = (seconds(call.cost.prefill_us), seconds(call.cost.decode_us));
-    let forced = match call.cost.forced_tokens {
-        0 => String::new(),
-        forced => format!(" ({forced} forced)"),
+    let (forced, right) = (call.cost.forced_tokens as u64, call.cost.drafts.confirmed);
+    let spared: Vec<String> = [(forced, "forced"), (right, "guessed right")]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, how)| format!("{count} {how}"))
+        .collect();
+    let spared = match spared.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", spared.join(", ")),
     };
     text + &format!(
-        "; prefill {prefill:.3} s, {} new tokens{forced} in {decode:.3} s, gates {:.3} s",
+        "; prefill {prefill:.3} s, {} new tokens{spared} in {decode:.3} s, gates {:.3} s",
         call.reply_tokens.len(),
         seconds(call.gate_us)
     )

@@ -44,33 +44,6 @@ fn held_replies_are_documents_alone_and_together() {
 }
 
 #[test]
-fn forced_tokens_may_fill_several_blocks() {
-    let long = "ab".repeat(70);
-    let schema = Schema(json!({
-        "type": "object", "required": ["k", "kk"], "additionalProperties": false,
-        "properties": { "k": { "type": "string", "minLength": 2, "maxLength": 3 }, "kk": { "const": long } },
-    }));
-    for invariant in [true, false] {
-        let mut load = Load::new(Fake::new(invariant), 3, 64, 12);
-        let held: Vec<Request> = (0..5)
-            .map(|row| {
-                let mut request = request(row, tokens(&[row as u32 % 2], 20 + row), 200);
-                request.sampling.schema = Some(schema.clone());
-                request
-            })
-            .collect();
-        let ids: Vec<_> = held.iter().map(|request| load.submit(request)).collect();
-        load.drain();
-        for (id, request) in ids.iter().zip(&held) {
-            let found = load.results[id].as_ref().unwrap();
-            assert_eq!(found.tokens, alone(invariant, request).tokens);
-            assert!(found.text.ends_with(&format!("{long}\"}}")), "{}", found.text);
-            assert!(found.cost.forced_tokens > 2 * BLOCK, "{found:?}");
-        }
-    }
-}
-
-#[test]
 fn a_schema_with_one_document_needs_no_pass() {
     let mut request = request(0, tokens(&[], 9), 20);
     request.sampling.schema = Some(Schema(json!({ "const": { "k": null } })));
