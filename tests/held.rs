@@ -27,23 +27,19 @@ static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
     Arc::new(Model::open(&path).unwrap())
 });
 
-/// A model's vocabulary with logits that mean nothing: any allowed token is as likely as another, but for a position in
-/// eight, where those are likelier that end a string, a list or an object, or begin an escape.
+/// A model's vocabulary with logits that mean nothing: any allowed token is as likely as another, but that at a position
+/// in eight those are likelier that end a string, a list or an object, and at another those with an escape.
 struct Noise {
-    ending: Vec<bool>,
+    /// By token, whether it is likelier at positions of the one and of the other kind.
+    likelier: Vec<[bool; 2]>,
 }
 
 impl Noise {
     fn new() -> Self {
-        let ends = |id| {
-            MODEL
-                .tokenizer
-                .bytes(id)
-                .iter()
-                .any(|byte| b"\"]}\\".contains(byte))
-        };
+        let has = |id, marks: &[u8]| MODEL.tokenizer.bytes(id).iter().any(|byte| marks.contains(byte));
+        let likelier = |id| [has(id, b"\"]}"), has(id, b"\\")];
         Self {
-            ending: (0..MODEL.tokenizer.vocab() as u32).map(ends).collect(),
+            likelier: (0..MODEL.tokenizer.vocab() as u32).map(likelier).collect(),
         }
     }
 }
@@ -53,7 +49,7 @@ impl Backend for Noise {
         "noise"
     }
     fn vocab(&self) -> usize {
-        self.ending.len()
+        self.likelier.len()
     }
     fn context(&self) -> usize {
         4096
@@ -71,10 +67,13 @@ impl Backend for Noise {
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
         let row = |step: &Step<'_>, position: usize| {
             let state = rng::value(9, u64::from(step.tokens[position - step.start]), position as u64);
-            let bonus = if state.is_multiple_of(8) { 1.0 } else { 0.0 };
             let noise = move |id| rng::unit(state, 0, id as u64) as f32;
-            let logit = move |(id, ends): (usize, &bool)| noise(id) + if *ends { bonus } else { 0.0 };
-            self.ending.iter().enumerate().map(logit).collect::<Vec<f32>>()
+            let bonus = move |likelier: &[bool; 2]| match likelier.get((state % 8) as usize) {
+                Some(true) => 1.0,
+                _ => 0.0,
+            };
+            let logit = move |(id, likelier): (usize, &[bool; 2])| noise(id) + bonus(likelier);
+            self.likelier.iter().enumerate().map(logit).collect::<Vec<f32>>()
         };
         let rows = |step: &Step<'_>| {
             let end = step.start + step.tokens.len();

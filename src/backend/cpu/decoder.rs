@@ -50,6 +50,8 @@ pub(super) struct Decoder {
 pub enum Site {
     /// Of query, key and value: `(rows, hidden)`.
     Attention,
+    /// Of the layer that takes what attention gives: `(rows, heads * head_dim)`.
+    AttentionOutput,
     /// Of gate and up: `(rows, hidden)`.
     FeedForward,
     /// Of down: `(rows, feed_forward)`.
@@ -223,6 +225,7 @@ impl Decoder {
             );
             let width = heads.query * heads.dim;
             let input = prepare(context, &mut s.attended, width, &mut s.quantized, |_, _| ());
+            show(index, Site::AttentionOutput, &input);
             forward(context, &input, &mut [(&layer.attention_output, &mut s.change)]);
 
             let next = Sum {

@@ -86,7 +86,7 @@ pub fn quantize(args: &QuantizeArgs) -> anyhow::Result<u8> {
     let (calibrated, measured) = prompts(&model)?;
     let calibration = match args.method {
         Method::Rtn => None,
-        Method::Awq => Some(Calibration::on(&model, &mut source, &calibrated)?),
+        Method::Awq => Some(Calibration::on(&model, args.group, &mut source, &calibrated)?),
     };
     let mut losses = Vec::new();
     if args.method == Method::Awq {
