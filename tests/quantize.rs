@@ -6,12 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use veriharness::backend::cpu::{CpuBackend, Options};
+use veriharness::agent::RowLoop;
+use veriharness::backend::cpu::{CpuBackend, Isa, Options};
+use veriharness::backend::{BLOCK, Backend, BlockId, Step};
+use veriharness::candidate::{self, Fences, Format};
 use veriharness::engine::local::{Limits, LocalEngine};
-use veriharness::engine::{Engine, Request, Sampling};
+use veriharness::engine::{Completion, Engine, Prompt, Request, Sampling};
 use veriharness::model::chat::Message;
 use veriharness::model::weights::Storage;
 use veriharness::model::{Model, fetch::Silent, obtain_exact};
+use veriharness::quantize::compare::compare;
+use veriharness::quantize::{Calibration, write};
+use veriharness::study::file::Study;
+use veriharness::study::plan::Plan;
 
 fn quantize(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_veriharness"));
@@ -164,4 +171,129 @@ fn what_cannot_be_written_is_refused_before_any_work() {
         1,
         "nothing is left behind"
     );
+}
+
+/// The first prompts of the quick study's games.
+fn first_prompts(model: &Model) -> Vec<Vec<u32>> {
+    let study = Study::open("quick", &["lane.0.policies=[\"RawDiag\"]".to_owned()]).unwrap();
+    let rows = Plan::new(study).unwrap().rows.into_iter();
+    rows.map(|row| {
+        let first = RowLoop::new(row, Vec::new()).first().unwrap();
+        model.encode_chat(first.messages()).unwrap().tokens
+    })
+    .collect()
+}
+
+/// The bits of the logits behind each prompt, all in one pass.
+fn logits(backend: &mut CpuBackend, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let room = prompts
+        .iter()
+        .map(|prompt| prompt.len().div_ceil(BLOCK))
+        .max()
+        .unwrap();
+    backend.reserve(room * prompts.len()).unwrap();
+    let blocks: Vec<BlockId> = (0..(room * prompts.len()) as u32).map(BlockId).collect();
+    let step = |(tokens, blocks)| Step {
+        tokens,
+        start: 0,
+        blocks,
+        logits: 1,
+    };
+    let steps: Vec<Step<'_>> = prompts
+        .iter()
+        .map(Vec::as_slice)
+        .zip(blocks.chunks(room))
+        .map(step)
+        .collect();
+    let logits = backend.forward(&steps).unwrap();
+    logits
+        .iter()
+        .map(|row| row.iter().map(|x| x.to_bits()).collect())
+        .collect()
+}
+
+fn replies(engine: &mut LocalEngine, prompts: &[Vec<u32>]) -> Vec<Completion> {
+    let mut ids = Vec::new();
+    for tokens in prompts {
+        ids.push(engine.submit(Request {
+            row: "row".into(),
+            call: 1,
+            seed: 0,
+            prompt: Prompt {
+                text: String::new(),
+                tokens: tokens.clone(),
+            },
+            sampling: Sampling::default(),
+        }));
+    }
+    let mut finished = Vec::new();
+    while engine.pending() > 0 {
+        finished.extend(engine.step());
+    }
+    let reply = |id| {
+        finished
+            .iter()
+            .find(|one| one.id == id)
+            .unwrap()
+            .result
+            .as_ref()
+            .unwrap()
+            .clone()
+    };
+    ids.into_iter().map(reply).collect()
+}
+
+/// The real AWQ model of these tests: what it loses, that its bits are a row's own on all instruction sets, and that
+/// its replies are candidates.
+#[test]
+fn the_half_billion_model_loses_less_by_search_and_keeps_the_promise() {
+    let source = Model::open(&obtain_exact("qwen2.5-coder-0.5b", &mut Silent).unwrap().path).unwrap();
+    let prompts = first_prompts(&source);
+    let (measured, calibrated) = prompts.split_at(3);
+    let mut exact = CpuBackend::load(&source, Options::default()).unwrap();
+    let calibration = Calibration::on(&source, 128, &mut exact, calibrated).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut losses = Vec::new();
+    for (name, calibration) in [("rtn", None), ("awq", Some(&calibration))] {
+        let folder = dir.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        write(&source, &folder, 128, calibration, &mut |_| ()).unwrap();
+        let model = Model::open(&folder).unwrap();
+        let mut backend = CpuBackend::load(&model, Options::default()).unwrap();
+        losses.push(compare(&mut exact, &mut backend, measured).unwrap());
+    }
+    assert!(losses[1].kl < 0.95 * losses[0].kl, "{losses:?}");
+    drop(exact);
+
+    let model = Model::open(&dir.path().join("awq")).unwrap();
+    let mut best = CpuBackend::load(&model, Options::default()).unwrap();
+    let together = logits(&mut best, measured);
+    for (prompt, together) in measured.iter().zip(&together) {
+        assert_eq!(logits(&mut best, std::slice::from_ref(prompt))[0], *together);
+    }
+    let short = [measured[0][..40].to_vec()];
+    let right = logits(&mut best, &short);
+    for isa in Isa::available() {
+        let options = Options {
+            isa,
+            ..Options::default()
+        };
+        let mut backend = CpuBackend::load(&model, options).unwrap();
+        assert_eq!(logits(&mut backend, &short), right, "{}", isa.name());
+    }
+
+    let mut engine = LocalEngine::new("awq".into(), model, Box::new(best), Limits::default()).unwrap();
+    let together = replies(&mut engine, measured);
+    engine
+        .restart(Limits {
+            draft: 0,
+            ..Limits::default()
+        })
+        .unwrap();
+    for (prompt, together) in measured.iter().zip(&together) {
+        let alone = replies(&mut engine, std::slice::from_ref(prompt)).remove(0);
+        assert_eq!((&alone.text, &alone.tokens), (&together.text, &together.tokens));
+        let candidate = candidate::parse(&alone.text, alone.stop, Format::Commands, Fences::Strict);
+        assert_eq!(candidate.problem, None, "{}", alone.text);
+    }
 }
