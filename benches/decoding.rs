@@ -12,6 +12,7 @@ use veriharness::backend::{BLOCK, Backend, BlockId, Step};
 use veriharness::engine::{Sampling, sampler};
 use veriharness::model::weights::BlockType;
 use veriharness::model::{self, Model};
+use veriharness::quantize;
 
 /// Query heads, KV heads and their width in Qwen2.5-Coder-1.5B.
 const HEADS: (usize, usize, usize) = (12, 2, 128);
@@ -88,10 +89,22 @@ fn passes(c: &mut Criterion) {
     let Ok(found) = model::resolve("qwen2.5-coder-0.5b") else {
         return;
     };
-    let model = Model::open(&found.path).expect("a model");
-    let mut backend = CpuBackend::load(&model, Options::default()).expect("a backend");
+    let gguf = Model::open(&found.path).expect("a model");
+    pass(c, "qwen2.5-coder-0.5b", &gguf);
+    // Rounding alone: how well the numbers were chosen does not change the time.
+    let folder = tempfile::tempdir().expect("a folder");
+    quantize::write(&gguf, folder.path(), 128, None, &mut |_| ()).expect("an AWQ folder");
+    pass(
+        c,
+        "qwen2.5-coder-0.5b as AWQ",
+        &Model::open(folder.path()).expect("a model"),
+    );
+}
+
+fn pass(c: &mut Criterion, name: &str, model: &Model) {
+    let mut backend = CpuBackend::load(model, Options::default()).expect("a backend");
     backend.reserve(16 * 8).expect("memory");
-    let mut group = c.benchmark_group("pass/qwen2.5-coder-0.5b");
+    let mut group = c.benchmark_group(format!("pass/{name}"));
     group.sample_size(10);
     let blocks: Vec<BlockId> = (0..128).map(BlockId).collect();
     let prompt: Vec<u32> = (0..128).map(|i| 1000 + 7 * i).collect();

@@ -4,12 +4,12 @@
 //! every sum runs in an order that depends on the row alone, so a row's bits do not depend on the batch.
 
 use super::attention::{Heads, Span, attend};
-use super::isa::for_each_isa;
 use super::kv::KvCache;
 use super::linear::{Context, Input, Linear, forward, prepare};
 use super::norm::rms_norm;
 use super::pool::{Parts, Pool};
 use super::quantize::Quantized;
+use super::residual::Sum;
 use super::rope::{Rope, rotate};
 use super::silu::silu_mul;
 use super::source::Source;
@@ -337,47 +337,6 @@ impl Placing<'_> {
             // SAFETY: as above.
             unsafe { places.write(block, layer, position % BLOCK, key, value) };
         });
-    }
-}
-
-/// The residual, what the last block adds to it, and the norm through which the next block sees the sum.
-struct Sum<'a> {
-    /// `(rows, width)`; the sum afterwards.
-    residual: &'a mut [f32],
-    /// As many; none before the first block.
-    change: Option<&'a [f32]>,
-    /// `(width,)`.
-    norm: &'a [f32],
-    eps: f32,
-}
-
-impl Sum<'_> {
-    /// Adds up, and writes the norm to `normed` `(rows, width)`.
-    fn normed<'b>(
-        self,
-        context: Context<'_>,
-        normed: &'b mut [f32],
-        quantized: &'b mut Quantized,
-    ) -> Input<'b> {
-        let width = self.norm.len();
-        let residual = Parts::of(self.residual);
-        prepare(context, normed, width, quantized, |row, normed| {
-            // SAFETY: each row belongs to one task.
-            let x = unsafe { residual.part(row * width, width) };
-            if let Some(change) = self.change {
-                add(context.isa, x, &change[row * width..][..width]);
-            }
-            rms_norm(context.isa, x, self.norm, self.eps, normed);
-        })
-    }
-}
-
-for_each_isa! {
-    /// Adds `change` to `x`.
-    fn add(x: &mut [f32], change: &[f32]) {
-        for (x, change) in x.iter_mut().zip(change) {
-            *x += change;
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod linear;
 mod norm;
 mod pool;
 mod quantize;
+mod residual;
 mod rope;
 mod silu;
 #[doc(hidden)]
