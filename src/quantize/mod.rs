@@ -15,7 +15,7 @@ use std::path::Path;
 use crate::backend::cpu::{CpuBackend, Site};
 use crate::backend::{BLOCK, Backend, BackendError, BlockId, Step};
 use crate::model::config::Config;
-use crate::model::folder::{Writer, is_quantised, write_small_files};
+use crate::model::folder::{Writer, fits, is_quantised, write_small_files};
 use crate::model::{Model, ModelError};
 use grid::{Grid, round, whole};
 use scales::{Scales, site};
@@ -49,13 +49,14 @@ impl Calibration {
     /// Computes prompts and looks at what goes into the layers, in groups of `group`.
     ///
     /// # Errors
-    /// The backend fails, or there are no tokens.
+    /// A layer's shape does not fit the groups, the backend fails, or there are no tokens.
     pub fn on(
         model: &Model,
         group: usize,
         backend: &mut CpuBackend,
         prompts: &[Vec<u32>],
     ) -> Result<Self, QuantizeError> {
+        fits(&model.config, group, &model.path)?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         if longest == 0 {
             return Err(QuantizeError::Calibration("expected prompts, found none".into()));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use tensors::Tensors;
-pub use write::{Writer, is_quantised, write_small_files};
+pub use write::{Writer, fits, is_quantised, write_small_files};
 
 use super::cache::{Cache, sha256};
 use super::config::Config;

@@ -96,6 +96,27 @@ pub fn is_quantised(name: &str) -> bool {
     name.starts_with("blk.") && stem.is_some_and(|stem| linears.contains(&stem))
 }
 
+/// Whether every layer that AWQ quantises fits its layout, in groups of `group`.
+///
+/// # Errors
+/// The first that does not; `file` is what is to be blamed.
+pub fn fits(config: &Config, group: usize, file: &Path) -> Result<(), ModelError> {
+    for (name, shape) in config.shapes() {
+        if let [rows, cols] = shape[..]
+            && is_quantised(&name)
+            && !(rows.is_multiple_of(8) && cols.is_multiple_of(group))
+        {
+            return Err(ModelError::Unsupported {
+                file: file.into(),
+                place: format!("tensor {name}"),
+                expected: format!("a multiple of 8 outputs, and of {group} inputs"),
+                found: format!("{rows} outputs, {cols} inputs"),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The weights file, while it is written.
 pub struct Writer {
     path: PathBuf,
@@ -112,6 +133,7 @@ impl Writer {
     /// The file cannot be written, or a layer's shape does not fit the layout.
     pub fn create(folder: &Path, config: &Config, group: usize) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
+        fits(config, group, &path)?;
         let mut header = Map::new();
         header.insert("__metadata__".into(), json!({ "format": "pt" }));
         let mut end = 0;
@@ -128,14 +150,6 @@ impl Writer {
             };
             match shape[..] {
                 [rows, cols] if is_quantised(&ours) => {
-                    if !rows.is_multiple_of(8) || !cols.is_multiple_of(group) {
-                        return Err(ModelError::Unsupported {
-                            file: path,
-                            place: format!("tensor {ours}"),
-                            expected: format!("a multiple of 8 outputs, and of {group} inputs"),
-                            found: format!("{rows} outputs, {cols} inputs"),
-                        });
-                    }
                     add("qweight", "I32", &[cols, rows / 8]);
                     add("qzeros", "I32", &[cols / group, rows / 8]);
                     add("scales", "F16", &[cols / group, rows]);
