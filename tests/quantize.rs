@@ -250,8 +250,8 @@ fn the_half_billion_model_loses_less_by_search_and_keeps_the_promise() {
     let source = Model::open(&obtain_exact("qwen2.5-coder-0.5b", &mut Silent).unwrap().path).unwrap();
     let prompts = first_prompts(&source);
     let (measured, calibrated) = prompts.split_at(3);
-    let mut exact = CpuBackend::load(&source, Options::default()).unwrap();
-    let calibration = Calibration::on(&source, 128, &mut exact, calibrated).unwrap();
+    let mut whole = CpuBackend::load(&source, Options::default()).unwrap();
+    let calibration = Calibration::on(&source, 128, &mut whole, calibrated).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut losses = Vec::new();
     for (name, calibration) in [("rtn", None), ("awq", Some(&calibration))] {
@@ -260,10 +260,10 @@ fn the_half_billion_model_loses_less_by_search_and_keeps_the_promise() {
         write(&source, &folder, 128, calibration, &mut |_| ()).unwrap();
         let model = Model::open(&folder).unwrap();
         let mut backend = CpuBackend::load(&model, Options::default()).unwrap();
-        losses.push(compare(&mut exact, &mut backend, measured).unwrap());
+        losses.push(compare(&mut whole, &mut backend, measured).unwrap());
     }
     assert!(losses[1].kl < 0.95 * losses[0].kl, "{losses:?}");
-    drop(exact);
+    drop(whole);
 
     let model = Model::open(&dir.path().join("awq")).unwrap();
     let mut best = CpuBackend::load(&model, Options::default()).unwrap();
