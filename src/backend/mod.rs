@@ -4,6 +4,7 @@
 
 pub mod candle;
 pub mod cpu;
+pub mod cuda;
 
 /// A block of the KV cache: room for the keys and values of `BLOCK` positions. Blocks that are full may be shared by
 /// sequences with the same beginning; the others have one owner.

@@ -228,6 +228,25 @@ impl Config {
         Ok(self)
     }
 
+    /// Cosines and sines of the rotary angles of the positions under `positions`: per position `head_dim / 2` of each.
+    /// The angle is a float32 as the reference has it; its cosine goes by way of float64, so that the last bit does not
+    /// depend on whose mathematics library is linked.
+    pub fn rope_angles(&self, positions: std::ops::Range<usize>) -> Vec<f32> {
+        let dim = self.head_dim as f64;
+        let frequency = |(pair, factor): (usize, &f32)| {
+            let plain = f64::from(self.rope_theta).powf(-2.0 * pair as f64 / dim);
+            (plain / f64::from(*factor)) as f32
+        };
+        let frequencies: Vec<f32> = self.rope_factors.iter().enumerate().map(frequency).collect();
+        let mut table = Vec::with_capacity(positions.len() * self.head_dim);
+        for position in positions {
+            let angle = |f: &f32| f64::from(position as f32 * f);
+            table.extend(frequencies.iter().map(|f| angle(f).cos() as f32));
+            table.extend(frequencies.iter().map(|f| angle(f).sin() as f32));
+        }
+        table
+    }
+
     /// Numbers of keys and values, over all layers, per position.
     pub fn numbers_per_position(&self) -> usize {
         2 * self.layers * self.kv_heads * self.head_dim

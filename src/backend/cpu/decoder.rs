@@ -111,7 +111,7 @@ impl Decoder {
                 true => None,
                 false => Some(source.linear("output")?),
             },
-            rope: Rope::new(&config),
+            rope: Rope::default(),
             scratch: Scratch::default(),
             config,
         })
@@ -176,13 +176,8 @@ impl Decoder {
         };
         let (spans, positions) = layout(batch);
         let rows = positions.len();
-        rope.extend(
-            batch
-                .iter()
-                .map(|step| step.start + step.tokens.len())
-                .max()
-                .unwrap_or(0),
-        );
+        let ends = batch.iter().map(|step| step.start + step.tokens.len());
+        rope.extend(config, ends.max().unwrap_or(0));
         s.resize(config, rows);
         let tokens = batch.iter().flat_map(|step| step.tokens);
         for (token, row) in tokens.zip(s.residual.chunks_exact_mut(hidden)) {

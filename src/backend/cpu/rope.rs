@@ -7,44 +7,24 @@ use super::isa::for_each_isa;
 use crate::model::config::Config;
 
 /// Cosines and sines per position, computed as far as they were needed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rope {
-    /// Radians per position, `head_dim / 2`.
-    frequencies: Vec<f32>,
     /// Per position `head_dim / 2` cosines, then as many sines.
     table: Vec<f32>,
+    half: usize,
 }
 
 impl Rope {
-    pub(super) fn new(config: &Config) -> Self {
-        let dim = config.head_dim as f64;
-        let frequency = |(pair, factor): (usize, &f32)| {
-            let plain = f64::from(config.rope_theta).powf(-2.0 * pair as f64 / dim);
-            (plain / f64::from(*factor)) as f32
-        };
-        Self {
-            frequencies: config.rope_factors.iter().enumerate().map(frequency).collect(),
-            table: Vec::new(),
-        }
-    }
-
     /// Makes sure that positions under `positions` are in the table.
-    pub(super) fn extend(&mut self, positions: usize) {
-        let width = 2 * self.frequencies.len();
-        for position in self.table.len() / width..positions {
-            // The angle in float32 as the reference has it; its cosine by way of float64, so that the last bit does
-            // not depend on whose mathematics library is linked.
-            let angle = |f: &f32| f64::from(position as f32 * f);
-            self.table
-                .extend(self.frequencies.iter().map(|f| angle(f).cos() as f32));
-            self.table
-                .extend(self.frequencies.iter().map(|f| angle(f).sin() as f32));
-        }
+    pub(super) fn extend(&mut self, config: &Config, positions: usize) {
+        self.half = config.head_dim / 2;
+        let known = self.table.len() / config.head_dim;
+        self.table.extend(config.rope_angles(known..positions.max(known)));
     }
 
     /// `head_dim / 2` cosines and as many sines of a position that [`Self::extend`] has covered.
     pub(super) fn at(&self, position: usize) -> (&[f32], &[f32]) {
-        let half = self.frequencies.len();
+        let half = self.half;
         self.table[2 * half * position..2 * half * (position + 1)].split_at(half)
     }
 }

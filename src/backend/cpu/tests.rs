@@ -123,9 +123,9 @@ fn config(heads: usize, kv_heads: usize, head_dim: usize) -> Config {
 
 #[test]
 fn rotations_keep_lengths_and_turn_by_the_position() {
-    let mut rope = Rope::new(&config(2, 1, 10));
-    rope.extend(40);
-    rope.extend(20);
+    let (config, mut rope) = (config(2, 1, 10), Rope::default());
+    rope.extend(&config, 40);
+    rope.extend(&config, 20);
     let x = numbers(5, 20);
     let found = same(|isa| {
         let mut x = x.clone();
