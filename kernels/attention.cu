@@ -263,25 +263,31 @@ DEVICE void attention_whole(const __half* queries, const __half* cache, const in
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   Fragments<DIM> f;
   f.load(queries, tile, shape, kv);
-  Gathered<DIM> found, all;
-  all.clear();
+  // What the parts before gave waits in shared memory, a lane's numbers 32 apart: registers hold one part's.
+  SHARED(float, sums, DIM / 8 * 4 * 32);
+  Gathered<DIM> found;
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int n = 0; n < DIM / 2; n++) {
+    sums[n * 32 + lane] = 0.0f;
+  }
   for (int part = 0; part * PART < tile.start + tile.rows; part++) {
     gather<DIM>(f, cache, tile, shape, kv, part, found);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       // A pair that sees nothing of this part is done, as it is for `fold_parts`.
       if (part * PART <= tile.start + (g + 8 * half) / group) {
-        const Fold fold = Fold::of(all.most[half], found.most[half]);
-        all.total[half] = fmaf(found.total[half], fold.next, all.total[half] * fold.before);
+        const Fold fold = Fold::of(most[half], found.most[half]);
+        total[half] = fmaf(found.total[half], fold.next, total[half] * fold.before);
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {
 #pragma unroll
           for (int e = 0; e < 2; e++) {
-            float& sum = all.sum[n][2 * half + e];
+            float& sum = sums[(4 * n + 2 * half + e) * 32 + lane];
             sum = fmaf(found.sum[n][2 * half + e], fold.next, sum * fold.before);
           }
         }
-        all.most[half] = fold.most;
+        most[half] = fold.most;
       }
     }
   }
@@ -292,8 +298,10 @@ DEVICE void attention_whole(const __half* queries, const __half* cache, const in
       const size_t at = static_cast<size_t>(tile.row + pair.row) * shape.heads + kv * group + pair.head;
 #pragma unroll
       for (int n = 0; n < DIM / 8; n++) {
-        out[at * DIM + 8 * n + 2 * t] = to_half(all.sum[n][2 * half] / all.total[half]);
-        out[at * DIM + 8 * n + 2 * t + 1] = to_half(all.sum[n][2 * half + 1] / all.total[half]);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          out[at * DIM + 8 * n + 2 * t + e] = to_half(sums[(4 * n + 2 * half + e) * 32 + lane] / total[half]);
+        }
       }
     }
   }

@@ -54,7 +54,7 @@ struct Awq {
   static constexpr int HALVES = GROUP / 32;
   struct Weights {
     const uint4* words;
-    const __half* scales;
+    const unsigned short* scales;
     const u32* zeros;
   };
   struct Unit {
@@ -62,11 +62,11 @@ struct Awq {
   };
 
   const uint4* words;
-  const __half* scales;
+  const unsigned short* scales;
   const u32* zeros;
   int outputs, g;
-  u32 zero[2];
-  float scale[2];
+  // Of the outputs g and g + 8: 1024 + z, twice; and the scales, both in one.
+  u32 zero[2], scale;
 
   DEVICE Awq at(const Weights& w, int tile, int inputs, int outputs) {
     const int lane = threadIdx.x % 32, g = lane / 4;
@@ -86,8 +86,8 @@ struct Awq {
     const int half = 2 * unit + h;
     if (half % HALVES == 0) {
       const size_t group = half / HALVES;
+      scale = scales[group * outputs] | static_cast<u32>(scales[group * outputs + 8]) << 16;
       for (int i = 0; i < 2; i++) {
-        scale[i] = to_float(scales[group * outputs + 8 * i]);
         const u32 z = zeros[group * (outputs / 8) + i] >> (4 * g) & 15;
         zero[i] = (0x6400u | z) * 0x10001u;
       }
@@ -108,7 +108,7 @@ struct Awq {
     if ((2 * unit + h + 1) % HALVES == 0) {
       for (int n = 0; n < NT; n++) {
         for (int i = 0; i < 4; i++) {
-          part[n][i] = fmaf(scale[i / 2], sum[n][i], part[n][i]);
+          part[n][i] = fmaf(i < 2 ? low_half(scale) : high_half(scale), sum[n][i], part[n][i]);
           sum[n][i] = 0.0f;
         }
       }
@@ -230,7 +230,8 @@ DEVICE void split(const typename W::Weights& weights, const Rows& r, int padded)
   clear<MT, NT>(sum);
   clear<MT, NT>(part);
   const int end = cut(r.inputs, warp + 1, W::QUANTUM);
-#pragma unroll 2
+  // Two units under way at a time, where registers allow it.
+#pragma unroll(MT * NT < 16 ? 2 : 1)
   for (int unit = cut(r.inputs, warp, W::QUANTUM); unit < end; unit++) {
     typename W::Unit units[MT];
 #pragma unroll
@@ -360,9 +361,10 @@ DEVICE void large(const typename W::Weights& weights, const Rows& r, int padded)
 #define ROWS                                                                                                          \
   int padded, const __half *x, const float *factors, const float *bias, float *y, int rows, int inputs, int outputs
 #define GIVEN {x, factors, bias, y, rows, inputs, outputs}
-#define PACKED const uint4 *words, const __half *scales, const u32 *zeros
+#define PACKED const uint4 *words, const unsigned short *scales, const u32 *zeros
 
-#define AWQ(group)                                                                                                    \
+// `wide`: tiles of outputs of a block for 32 tokens. Groups of 32 have twice the sums to move, and 4 tiles do not fit.
+#define AWQ(group, wide)                                                                                              \
   KERNEL(256, 2) linear_awq##group##_8(PACKED, ROWS) {                                                                \
     split<Awq<group>, 2, 1>({words, scales, zeros}, GIVEN, padded);                                                   \
   }                                                                                                                   \
@@ -370,15 +372,15 @@ DEVICE void large(const typename W::Weights& weights, const Rows& r, int padded)
     split<Awq<group>, 4, 2>({words, scales, zeros}, GIVEN, padded);                                                   \
   }                                                                                                                   \
   KERNEL(256, 1) linear_awq##group##_32(PACKED, ROWS) {                                                               \
-    split<Awq<group>, 4, 4>({words, scales, zeros}, GIVEN, padded);                                                   \
+    split<Awq<group>, wide, 4>({words, scales, zeros}, GIVEN, padded);                                                   \
   }                                                                                                                   \
   KERNEL(256, 1) linear_awq##group##_large(PACKED, ROWS) {                                                            \
     large<Awq<group>>({words, scales, zeros}, GIVEN, padded);                                                         \
   }
 
-AWQ(128)
-AWQ(64)
-AWQ(32)
+AWQ(128, 4)
+AWQ(64, 4)
+AWQ(32, 2)
 
 KERNEL(256, 2) linear_fp16_8(const __half* numbers, ROWS) { split<Dense, 2, 1>({numbers}, GIVEN, padded); }
 KERNEL(256, 1) linear_fp16_16(const __half* numbers, ROWS) { split<Dense, 4, 2>({numbers}, GIVEN, padded); }

@@ -25,6 +25,8 @@ DEVICE u32 pack_halves(float low, float high) {
   return *reinterpret_cast<const u32*>(&both);
 }
 
+DEVICE float half_bits(u32 bits) { return __half2float(__ushort_as_half(static_cast<unsigned short>(bits))); }
+
 // Both halves of `a` minus those of `b`, rounded to fp16.
 DEVICE u32 subtract_halves(u32 a, u32 b) {
   const __half2 d = __hsub2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
@@ -87,5 +89,8 @@ DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu
 DEVICE int shuffle_xor(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 #endif
 
+// The halves of a register.
+DEVICE float low_half(u32 pair) { return half_bits(pair & 0xffffu); }
+DEVICE float high_half(u32 pair) { return half_bits(pair >> 16); }
 DEVICE float to_float(__half h) { return __half2float(h); }
 DEVICE __half to_half(float x) { return __float2half_rn(x); }

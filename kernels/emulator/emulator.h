@@ -142,6 +142,8 @@ DEVICE u32 pack_halves(float low, float high) {
   return emulator::float_to_half(low) | static_cast<u32>(emulator::float_to_half(high)) << 16;
 }
 
+DEVICE float half_bits(u32 bits) { return emulator::half_to_float(static_cast<uint16_t>(bits)); }
+
 DEVICE u32 subtract_halves(u32 a, u32 b) {
   using emulator::half_to_float;
   return pack_halves(half_to_float(a & 0xffff) - half_to_float(b & 0xffff),
