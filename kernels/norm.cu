@@ -1,7 +1,8 @@
 // Residual sum and RMSNorm: residual += change, then normed = residual / rms(residual) * weight, rounded to fp16.
 //
 //   residual (rows, hidden) fp32, in and out     change (rows, hidden) fp32, or null in the first layer
-//   picks    (blocks,) row of each block, or null for its own number: the output layer wants few rows
+//   picks    (blocks,) row of each block, or null for its own number: the output layer wants few rows. Where it is there,
+//            the residual stays as it is: rows may be picked twice.
 //   weight   (hidden,) fp32                      normed (blocks, hidden) fp16
 //
 // One block per row. The sum stays in fp32: Qwen2.5's residual stream outgrows fp16. The second pass over the row comes
@@ -20,7 +21,9 @@ rms_norm(float* residual, const float* change, const int* picks, const float* __
     float sum = x[i];
     if (change) {
       sum += change[row * hidden + i];
-      x[i] = sum;
+      if (!picks) {
+        x[i] = sum;
+      }
     }
     squares = fmaf(sum, sum, squares);
   }
@@ -28,6 +31,7 @@ rms_norm(float* residual, const float* change, const int* picks, const float* __
   const float scale = 1.0f / sqrtf(mean + eps);
   __half* out = normed + static_cast<size_t>(blockIdx.x) * hidden;
   for (int i = threadIdx.x; i < hidden; i += 256) {
-    out[i] = to_half(x[i] * scale * weight[i]);
+    const float sum = picks && change ? x[i] + change[row * hidden + i] : x[i];
+    out[i] = to_half(sum * scale * weight[i]);
   }
 }

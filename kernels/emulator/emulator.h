@@ -65,6 +65,7 @@ void copy_now(int pending);
 struct Entry {
   const char* name;
   void (*kernel)(void**);
+  int arguments;
 };
 extern const Entry ENTRIES[];
 extern const int ENTRY_COUNT;
@@ -120,6 +121,10 @@ inline void call(void (*kernel)(A...), void** arguments, std::index_sequence<I..
 template <class... A>
 inline void call(void (*kernel)(A...), void** arguments) {
   call(kernel, arguments, std::index_sequence_for<A...>{});
+}
+template <class... A>
+constexpr int count(void (*)(A...)) {
+  return sizeof...(A);
 }
 
 }  // namespace emulator

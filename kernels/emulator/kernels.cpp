@@ -4,7 +4,7 @@
 
 namespace emulator {
 
-#define ENTRY(name) {#name, [](void** arguments) { call(name, arguments); }}
+#define ENTRY(name) {#name, [](void** arguments) { call(name, arguments); }, count(name)}
 #define SIZES(format) \
   ENTRY(linear_##format##_8), ENTRY(linear_##format##_16), ENTRY(linear_##format##_32), ENTRY(linear_##format##_large)
 #define HEADS(dim) ENTRY(attention_split_##dim), ENTRY(attention_fold_##dim), ENTRY(attention_whole_##dim)

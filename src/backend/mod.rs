@@ -87,8 +87,8 @@ pub enum BackendError {
         /// Positions the model has.
         limit: usize,
     },
-    /// The memory for keys and values cannot be had.
-    #[error("cannot reserve {bytes} bytes for keys and values: {reason}")]
+    /// There is not enough memory.
+    #[error("cannot reserve {bytes} bytes: {reason}")]
     Memory {
         /// Bytes wanted.
         bytes: usize,
@@ -113,12 +113,13 @@ pub enum BackendError {
     },
 }
 
-/// What bounds a backend's passes: the machine, measured, and what the model asks of it. Attention is not counted.
+/// What bounds a backend's passes: the machine, and what the model asks of it. Attention is not counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Bytes that can be read from memory, per second.
+    /// Bytes that can be read from memory, per second, as measured.
     pub bytes_per_second: f64,
-    /// Products of weights and activations, sums included, that can be made per second.
+    /// Products of weights and activations, sums included, that can be made per second: measured on a CPU, what its
+    /// maker says of a GPU.
     pub products_per_second: f64,
     /// Bytes of weights that every pass reads.
     pub pass_bytes: usize,
@@ -165,7 +166,7 @@ pub trait Backend: Send {
     fn invariant(&self) -> bool;
 
     /// Measures what bounds this backend here, which takes a second; `None` where that is not known.
-    fn bounds(&self) -> Option<Bounds> {
+    fn bounds(&mut self) -> Option<Bounds> {
         None
     }
 

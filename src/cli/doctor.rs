@@ -4,6 +4,7 @@
 
 use super::machine;
 use crate::backend::cpu::Isa;
+use crate::backend::cuda::driver;
 use clap::Args;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -82,13 +83,24 @@ fn backend_lines() -> Vec<(String, String)> {
         true => "on, built for this kind of CPU's vector instructions",
         false => "on, the reference; built without vector instructions: slow",
     };
-    let driver = machine::read_trimmed("/proc/driver/nvidia/version")
-        .and_then(|text| text.lines().next().map(str::to_owned))
-        .unwrap_or_else(|| "no NVIDIA driver; models run on the CPU".into());
+    let cuda = match driver::probe() {
+        Ok(found) => format!(
+            "on: {}, {:.1} GB, {:.1} free; compute capability {}.{}, kernels {}; driver for CUDA {}.{}",
+            found.name,
+            found.memory as f64 / 1e9,
+            found.free as f64 / 1e9,
+            found.chip / 10,
+            found.chip % 10,
+            found.image,
+            found.driver / 1000,
+            found.driver % 1000 / 10,
+        ),
+        Err(absent) => format!("off: {absent}; models run on the CPU"),
+    };
     vec![
         ("cpu".into(), cpu),
         ("candle".into(), candle.into()),
-        ("cuda".into(), driver),
+        ("cuda".into(), cuda),
     ]
 }
 

@@ -5,6 +5,9 @@
 use super::model::Bar;
 use crate::backend::candle::{CandleBackend, Products};
 use crate::backend::cpu::{Arithmetic, CpuBackend, Isa, Options};
+use crate::backend::cuda::CudaBackend;
+use crate::backend::cuda::driver::{self, Driver};
+use crate::backend::cuda::memory::Plan;
 use crate::backend::{Backend, BackendError};
 use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
@@ -18,7 +21,7 @@ use std::path::Path;
 /// Flags of everything that computes with a model.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BackendArgs {
-    /// What computes: `cpu`, this program's own kernels, or `candle`, the reference
+    /// What computes: `cpu` or `cuda`, this program's own kernels; `auto`, a GPU if there is one; `candle`, the reference
     #[arg(long, env = "VERIHARNESS_BACKEND", value_enum, default_value_t = BackendName::Cpu)]
     backend: BackendName,
     /// Keep activations in float32: slower, nearer to the reference; part of a run's identity
@@ -43,22 +46,48 @@ pub struct BackendArgs {
 enum BackendName {
     #[default]
     Cpu,
+    Cuda,
+    Auto,
     Candle,
+}
+
+/// Options of the CPU's backend, and how many bytes of keys and values a GPU is to hold.
+struct Wanted {
+    cpu: Options,
+    cache: usize,
+}
+
+/// A model on the first GPU, if that takes it.
+fn on_gpu(model: &Model, wanted: &Wanted) -> Result<Box<dyn Backend>, BackendError> {
+    let driver = Driver::open()?;
+    let plan = Plan::new(model, wanted.cache, driver.memory()?.0);
+    plan.check()?;
+    super::complain(&format!("GPU memory: {plan}"));
+    CudaBackend::load(model, Box::new(driver)).map(|b| Box::new(b) as _)
 }
 
 impl BackendArgs {
     /// What distinguishes runs with these flags from runs with the default ones.
     pub fn label(&self) -> Vec<String> {
-        let candle = (self.backend == BackendName::Candle).then(|| "candle".to_owned());
-        let exact = self.exact.then(|| "exact".to_owned());
-        candle.into_iter().chain(exact).collect()
+        let name = match self.backend {
+            BackendName::Cpu => None,
+            BackendName::Cuda => Some("cuda"),
+            BackendName::Auto => Some("auto"),
+            BackendName::Candle => Some("candle"),
+        };
+        let exact = self.exact.then_some("exact");
+        name.into_iter().chain(exact).map(str::to_owned).collect()
     }
 
     /// What computes, in words.
     pub fn describe(&self) -> String {
         match (self.threads(), self.isa()) {
             (Some(threads), Some(isa)) => format!("cpu, {threads} threads, {isa}"),
-            _ => "candle, its own threads".to_owned(),
+            _ if self.backend == BackendName::Candle => "candle, its own threads".to_owned(),
+            _ => match driver::probe() {
+                Ok(found) => found.name,
+                Err(absent) => absent.to_string(),
+            },
         }
     }
 
@@ -101,21 +130,28 @@ impl BackendArgs {
             true => Arithmetic::Exact,
             false => Arithmetic::Fast,
         };
-        let loaded: Result<Box<dyn Backend>, BackendError> = match (self.backend, self.exact) {
-            (BackendName::Cpu, _) => {
-                let options = Options {
-                    arithmetic,
-                    threads: self.threads,
-                    isa,
-                };
-                CpuBackend::load(model, options).map(|b| Box::new(b) as _)
-            }
-            (BackendName::Candle, true) => {
-                CandleBackend::load(model, Products::Float32).map(|b| Box::new(b) as _)
-            }
-            (BackendName::Candle, false) => {
-                CandleBackend::load(model, Products::Quantized).map(|b| Box::new(b) as _)
-            }
+        let wanted = Wanted {
+            cpu: Options {
+                arithmetic,
+                threads: self.threads,
+                isa,
+            },
+            cache: self.kv_mib.saturating_mul(1 << 20),
+        };
+        let cpu = || CpuBackend::load(model, wanted.cpu).map(|b| Box::new(b) as _);
+        let products = if self.exact {
+            Products::Float32
+        } else {
+            Products::Quantized
+        };
+        let loaded: Result<Box<dyn Backend>, BackendError> = match self.backend {
+            BackendName::Cpu => cpu(),
+            BackendName::Cuda => on_gpu(model, &wanted),
+            BackendName::Auto => on_gpu(model, &wanted).or_else(|error| {
+                super::complain(&format!("no GPU for this model, the CPU computes: {error}"));
+                cpu()
+            }),
+            BackendName::Candle => CandleBackend::load(model, products).map(|b| Box::new(b) as _),
         };
         Ok(loaded?)
     }

@@ -111,7 +111,7 @@ impl Backend for CpuBackend {
         true
     }
 
-    fn bounds(&self) -> Option<Bounds> {
+    fn bounds(&mut self) -> Option<Bounds> {
         let (layers, output) = self.decoder.linears();
         let products = |linear: &Linear| linear.outputs() * linear.inputs();
         Some(Bounds {

@@ -5,9 +5,9 @@
 
 use super::device::{Address, Argument, Device, Head, Kernel};
 use super::linear::{Input, Linear};
-use super::pass::Pass;
+use super::pass::{Pass, Shape};
 use super::source::Source;
-use super::workspace::Workspace;
+use super::workspace::{LOGIT_ROWS, Workspace};
 use crate::backend::{BLOCK, BackendError, Step};
 use crate::model::Model;
 use crate::model::config::Config;
@@ -37,15 +37,14 @@ pub(super) struct Decoder {
     output: Linear,
 }
 
-/// Positions of a part in `attention.cu`.
-const PART: usize = 128;
-
 /// Where keys and values lie: `(blocks, layers, kv_heads, 2, BLOCK * head_dim)` fp16.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cache {
     pub(super) at: Address,
     /// `(positions, head_dim)` fp32: cosines and sines.
     pub(super) angles: Address,
+    /// A block that rows write to that nobody asked for.
+    pub(super) spare: usize,
 }
 
 impl Decoder {
@@ -113,10 +112,23 @@ impl Decoder {
     ) -> Result<Vec<Vec<f32>>, BackendError> {
         let group = self.config.heads / self.config.kv_heads;
         let mut logits = Vec::new();
-        for pass in Pass::cut(batch, group) {
-            space.write(device, &pass)?;
-            self.compute(device, cache, space, &pass)?;
-            logits.extend(self.logits(device, space, pass.picks.len())?);
+        for mut pass in Pass::cut(batch, group) {
+            let wanted = pass.shape().picks;
+            let from = logits.len();
+            logits.resize(from + wanted * self.config.vocab, 0.0);
+            let to = &mut logits[from..];
+            match pass.pad(cache.spare) {
+                Some(shape) => {
+                    space.write(device, &pass)?;
+                    self.replayed(device, cache, space, shape)?;
+                    device.read(space.logits, bytemuck::cast_slice_mut(to))?;
+                }
+                None => {
+                    space.write(device, &pass)?;
+                    self.compute(device, cache, space, pass.shape())?;
+                    self.read_logits(device, space, to)?;
+                }
+            }
         }
         let mut rest = logits.as_slice();
         let split = |step: &Step<'_>| {
@@ -127,15 +139,35 @@ impl Decoder {
         Ok(batch.iter().map(split).collect())
     }
 
+    /// A pass of a shape that comes again: its launches are recorded the first time.
+    fn replayed(
+        &self,
+        device: &mut dyn Device,
+        cache: Cache,
+        space: &Workspace,
+        shape: Shape,
+    ) -> Result<(), BackendError> {
+        if device.replay(shape.key())? {
+            return Ok(());
+        }
+        device.record()?;
+        let recorded = self
+            .compute(device, cache, space, shape)
+            .and_then(|()| self.project(device, space, 0, shape.picks));
+        device.keep(shape.key())?;
+        recorded?;
+        device.replay(shape.key()).map(|_| ())
+    }
+
     /// All layers, up to the change that the last one makes to the residual stream.
     fn compute(
         &self,
         device: &mut dyn Device,
         cache: Cache,
         s: &Workspace,
-        pass: &Pass,
+        shape: Shape,
     ) -> Result<(), BackendError> {
-        let (config, rows) = (&self.config, pass.rows());
+        let (config, rows) = (&self.config, shape.rows);
         let plain = |x| Input {
             x,
             factors: Address::NULL,
@@ -158,7 +190,7 @@ impl Decoder {
                 ..cache
             };
             self.place(device, cache, s, layer, rows)?;
-            self.attend(device, cache.at, s, pass)?;
+            self.attend(device, cache.at, s, shape)?;
             layer
                 .attention_output
                 .forward(device, plain(s.attended), s.change)?;
@@ -250,12 +282,14 @@ impl Decoder {
         device: &mut dyn Device,
         cache: Address,
         s: &Workspace,
-        pass: &Pass,
+        shape: Shape,
     ) -> Result<(), BackendError> {
         let config = &self.config;
-        let (tiles, parts) = (pass.tiles.len() / 4, pass.end.div_ceil(PART));
+        let Shape {
+            rows, tiles, parts, ..
+        } = shape;
         let wide = tiles * config.kv_heads >= 4 * device.multiprocessors();
-        let numbers = pass.rows() * config.heads * parts * (config.head_dim + 2);
+        let numbers = rows * config.heads * parts * (config.head_dim + 2);
         let whole = wide || numbers > s.partial_numbers;
         let to = if whole { s.attended } else { s.partial };
         let mut arguments: Vec<Argument> = vec![
@@ -285,28 +319,40 @@ impl Decoder {
         ];
         device.launch(
             Kernel::AttentionFold(self.head),
-            [pass.rows(), config.heads, 1],
+            [rows, config.heads, 1],
             &arguments,
         )
     }
 
-    /// The logits `(count, vocab)` of the rows that were picked, some at a time.
-    fn logits(&self, device: &mut dyn Device, s: &Workspace, count: usize) -> Result<Vec<f32>, BackendError> {
-        let vocab = self.config.vocab;
-        let mut logits = vec![0.0; count * vocab];
-        for first in (0..count).step_by(s.logit_rows) {
-            let rows = s.logit_rows.min(count - first);
-            let picks = s.picks.of::<i32>(first);
-            self.norm(device, s, (s.change, picks), self.norm, rows)?;
-            let input = Input {
-                x: s.normed,
-                factors: Address::NULL,
-                rows,
-            };
-            self.output.forward(device, input, s.logits)?;
-            let to = &mut logits[first * vocab..][..rows * vocab];
+    /// Logits of `rows` of the picked rows from `first` on, to the workspace.
+    fn project(
+        &self,
+        device: &mut dyn Device,
+        s: &Workspace,
+        first: usize,
+        rows: usize,
+    ) -> Result<(), BackendError> {
+        let picks = s.picks.of::<i32>(first);
+        self.norm(device, s, (s.change, picks), self.norm, rows)?;
+        let input = Input {
+            x: s.normed,
+            factors: Address::NULL,
+            rows,
+        };
+        self.output.forward(device, input, s.logits)
+    }
+
+    /// The logits of all picked rows, some at a time.
+    fn read_logits(
+        &self,
+        device: &mut dyn Device,
+        s: &Workspace,
+        to: &mut [f32],
+    ) -> Result<(), BackendError> {
+        for (index, to) in to.chunks_mut(LOGIT_ROWS * self.config.vocab).enumerate() {
+            self.project(device, s, index * LOGIT_ROWS, to.len() / self.config.vocab)?;
             device.read(s.logits, bytemuck::cast_slice_mut(to))?;
         }
-        Ok(logits)
+        Ok(())
     }
 }

@@ -282,6 +282,33 @@ pub trait Device: Debug + Send {
         grid: [usize; 3],
         arguments: &[Argument],
     ) -> Result<(), BackendError>;
+
+    /// Begins to note launches instead of running them.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn record(&mut self) -> Result<(), BackendError>;
+
+    /// Keeps what was noted since [`Self::record`] under a key.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn keep(&mut self, key: u64) -> Result<(), BackendError>;
+
+    /// Runs what is kept under a key, at the cost of one launch; whether there is anything.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn replay(&mut self, key: u64) -> Result<bool, BackendError>;
+
+    /// Drops all that is kept: an address in it is no longer valid.
+    fn forget(&mut self);
+
+    /// Bytes per second, read or written, of a copy from memory to memory; `None` where that says nothing.
+    fn bandwidth(&mut self) -> Option<f64>;
+
+    /// Products of halves, summed in fp32, that its tensor cores make per second, by its maker's word.
+    fn products(&self) -> f64;
 }
 
 /// Memory that holds these numbers.

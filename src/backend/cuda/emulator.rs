@@ -34,7 +34,9 @@ pub enum Order {
 /// 256 bytes, so that memory is aligned as a device's is.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(256))]
-struct Line([u8; 256]);
+struct Line {
+    _bytes: [u8; 256],
+}
 
 /// A device that is the CPU.
 #[derive(Debug)]
@@ -43,7 +45,11 @@ pub struct Emulator {
     multiprocessors: usize,
     /// By address: the memory and its size in bytes.
     memory: HashMap<u64, (Vec<Line>, usize)>,
+    recording: Option<Vec<Launch>>,
+    kept: HashMap<u64, Vec<Launch>>,
 }
+
+type Launch = (Kernel, [usize; 3], Vec<Argument>);
 
 impl Emulator {
     /// One whose threads take turns in this order. The number of multiprocessors decides which kernels are chosen.
@@ -52,6 +58,8 @@ impl Emulator {
             order,
             multiprocessors,
             memory: HashMap::new(),
+            recording: None,
+            kept: HashMap::new(),
         }
     }
 
@@ -94,7 +102,7 @@ impl Device for Emulator {
                 bytes,
                 reason: error.to_string(),
             })?;
-        memory.resize(lines, Line([0; 256]));
+        memory.resize(lines, Line { _bytes: [0; 256] });
         let address = memory.as_ptr().expose_provenance() as u64;
         self.memory.insert(address, (memory, bytes));
         Ok(Address(address))
@@ -137,6 +145,10 @@ impl Device for Emulator {
         grid: [usize; 3],
         arguments: &[Argument],
     ) -> Result<(), BackendError> {
+        if let Some(launches) = &mut self.recording {
+            launches.push((kernel, grid, arguments.to_vec()));
+            return Ok(());
+        }
         let mut words: Vec<u64> = arguments.iter().map(|a| a.word()).collect::<Result<_, _>>()?;
         let mut pointers: Vec<*mut c_void> = words
             .iter_mut()
@@ -164,5 +176,35 @@ impl Device for Emulator {
             0 => Ok(()),
             _ => Err(failed(format!("the emulator has no kernel {}", kernel.name()))),
         }
+    }
+    fn record(&mut self) -> Result<(), BackendError> {
+        self.recording = Some(Vec::new());
+        Ok(())
+    }
+
+    fn keep(&mut self, key: u64) -> Result<(), BackendError> {
+        let launches = self.recording.take();
+        self.kept.extend(launches.map(|launches| (key, launches)));
+        Ok(())
+    }
+
+    fn replay(&mut self, key: u64) -> Result<bool, BackendError> {
+        let launches = self.kept.get(&key).cloned();
+        for (kernel, grid, arguments) in launches.iter().flatten() {
+            self.launch(*kernel, *grid, arguments)?;
+        }
+        Ok(launches.is_some())
+    }
+
+    fn forget(&mut self) {
+        self.kept.clear();
+    }
+
+    fn bandwidth(&mut self) -> Option<f64> {
+        None
+    }
+
+    fn products(&self) -> f64 {
+        0.0
     }
 }

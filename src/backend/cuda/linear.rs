@@ -145,7 +145,11 @@ impl Linear {
     ) -> Result<(), BackendError> {
         let padded = self.outputs.next_multiple_of(TILE);
         // Outputs and tokens of a block, as linear.cu has them.
-        let wide = if self.format == Format::Awq(Group::G32) { 2 } else { 4 };
+        let wide = if self.format == Format::Awq(Group::G32) {
+            2
+        } else {
+            4
+        };
         let grid = match size {
             Size::S8 => [padded.div_ceil(2 * TILE), input.rows.div_ceil(8), 1],
             Size::S16 => [padded.div_ceil(4 * TILE), input.rows.div_ceil(16), 1],

@@ -7,18 +7,22 @@
 
 mod decoder;
 pub mod device;
+pub mod driver;
 #[cfg(feature = "emulator")]
 pub mod emulator;
+mod image;
 mod linear;
+pub mod memory;
 mod pass;
 mod source;
 mod workspace;
 
 use decoder::{Cache, Decoder};
 use device::{Address, Device, upload};
+use linear::Linear;
 use workspace::Workspace;
 
-use super::{BLOCK, Backend, BackendError, BlockId, Step};
+use super::{BLOCK, Backend, BackendError, BlockId, Bounds, Step};
 use crate::model::Model;
 
 /// A GPU behind [`Backend`].
@@ -68,15 +72,21 @@ impl CudaBackend {
 
     fn make_room(&mut self, blocks: usize) -> Result<(), BackendError> {
         if let Some(old) = self.cache.take() {
+            self.device.forget();
             self.device.free(old.at)?;
             self.device.free(old.angles)?;
         }
         self.blocks = 0;
-        let at = self.device.allocate(blocks * self.block_bytes())?;
+        // One more, for rows that pad a pass.
+        let at = self.device.allocate((blocks + 1) * self.block_bytes())?;
         let positions = self.context().min(blocks * BLOCK);
         let angles = self.decoder.config().rope_angles(0..positions);
         let angles = upload(&mut *self.device, &angles)?;
-        self.cache = Some(Cache { at, angles });
+        self.cache = Some(Cache {
+            at,
+            angles,
+            spare: blocks,
+        });
         self.blocks = blocks;
         Ok(())
     }
@@ -101,6 +111,19 @@ impl Backend for CudaBackend {
 
     fn invariant(&self) -> bool {
         true
+    }
+
+    fn bounds(&mut self) -> Option<Bounds> {
+        let bytes_per_second = self.device.bandwidth()?;
+        let (layers, output) = self.decoder.linears();
+        let products = |linear: &Linear| linear.outputs() * linear.inputs();
+        Some(Bounds {
+            bytes_per_second,
+            products_per_second: self.device.products(),
+            pass_bytes: self.weight_bytes(),
+            position_products: layers.iter().map(|l| products(l)).sum(),
+            logits_products: products(output),
+        })
     }
 
     fn reserve(&mut self, blocks: usize) -> Result<(), BackendError> {

@@ -9,6 +9,30 @@ pub(super) const MOST_ROWS: usize = 512;
 /// Pairs of a row and a head in one tile of `attention.cu`.
 pub(super) const PAIRS: usize = 16;
 
+/// Rows of passes that are recorded once and replayed: these and, padded, all below. A pass of more rows is busy for
+/// longer than its launches take.
+const RECORDED: [usize; 9] = [1, 2, 4, 8, 16, 24, 32, 48, 64];
+/// Positions of a part in `attention.cu`.
+pub(super) const PART: usize = 128;
+
+/// How many of everything a pass has: what decides which kernels run, over which grids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) rows: usize,
+    /// Rows whose logits are wanted.
+    pub(super) picks: usize,
+    pub(super) tiles: usize,
+    /// Parts of the positions that the furthest row looks at.
+    pub(super) parts: usize,
+}
+
+impl Shape {
+    /// A number for passes that run the same kernels over the same grids.
+    pub(super) fn key(self) -> u64 {
+        (self.rows * 1_000_000 + self.parts) as u64
+    }
+}
+
 /// The new tokens of one step that a pass computes.
 #[derive(Clone, Copy, Debug)]
 struct Span<'a> {
@@ -89,8 +113,31 @@ impl Pass {
         pass
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.tokens.len()
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            rows: self.tokens.len(),
+            picks: self.picks.len(),
+            tiles: self.tiles.len() / 4,
+            parts: self.end.div_ceil(PART),
+        }
+    }
+
+    /// Adds rows that nobody asked for, up to a shape that few passes differ in; `None` where that is not worth it.
+    /// The rows write to the block `spare` and attend to nothing.
+    pub(super) fn pad(&mut self, spare: usize) -> Option<Shape> {
+        let rows = RECORDED.into_iter().find(|rows| *rows >= self.tokens.len())?;
+        self.tokens.resize(rows, 0);
+        while self.places.len() < 2 * rows {
+            self.places.extend([0, spare as i32]);
+        }
+        self.picks.resize(rows, 0);
+        self.tiles.resize(4 * rows, 0);
+        Some(Shape {
+            rows,
+            picks: rows,
+            tiles: rows,
+            parts: self.end.div_ceil(PART).next_power_of_two(),
+        })
     }
 }
 
@@ -110,7 +157,10 @@ mod tests {
             logits,
         };
         let passes = Pass::cut(&[step(3, 70, 1), step(1100, 5, 600), step(1, 31, 1)], 5);
-        assert_eq!(passes.iter().map(Pass::rows).collect::<Vec<_>>(), [512, 512, 80]);
+        assert_eq!(
+            passes.iter().map(|pass| pass.shape().rows).collect::<Vec<_>>(),
+            [512, 512, 80]
+        );
         assert_eq!(passes.iter().map(|pass| pass.picks.len()).sum::<usize>(), 602);
         let first = &passes[0];
         assert_eq!(first.tokens[..5], [0, 1, 2, 0, 1]);
@@ -119,8 +169,35 @@ mod tests {
         assert_eq!(first.tables[..5], [39, 38, 37, 39, 38]);
         assert_eq!(first.picks[..2], [2, 503]);
         let last = &passes[2];
-        assert_eq!((last.rows(), last.picks[0], last.picks[79]), (80, 0, 79));
+        assert_eq!((last.shape().rows, last.picks[0], last.picks[79]), (80, 0, 79));
         assert_eq!(last.places[158..], [31, 39]);
         assert_eq!(last.end, 1105);
+    }
+
+    #[test]
+    fn padded_passes_have_few_shapes() {
+        let tokens = [5; 40];
+        let blocks: Vec<BlockId> = (0..20).map(BlockId).collect();
+        let of = |count: usize, start| {
+            let step = Step {
+                tokens: &tokens[..count],
+                start,
+                blocks: &blocks,
+                logits: 1,
+            };
+            Pass::cut(&[step, step], 4).remove(0)
+        };
+        let mut pass = of(3, 300);
+        let shape = pass.pad(99).unwrap();
+        assert_eq!((shape.rows, shape.picks, shape.tiles, shape.parts), (8, 8, 8, 4));
+        assert_eq!(pass.places[12..], [0, 99, 0, 99]);
+        assert_eq!(
+            (pass.picks[..3].to_vec(), pass.tiles[8..12].to_vec()),
+            (vec![2, 5, 0], vec![0; 4])
+        );
+        assert_eq!(pass.shape().rows, 8);
+        assert_eq!(of(4, 400).pad(99).unwrap().key(), shape.key());
+        assert_ne!(of(4, 600).pad(99).unwrap().key(), shape.key());
+        assert_eq!(of(40, 0).pad(99), None);
     }
 }

@@ -30,9 +30,8 @@ pub(super) struct Workspace {
     /// fp16, `feed_forward`, with a factor per row.
     pub(super) activated: Address,
     pub(super) factors: Address,
-    /// fp32 `(logit_rows, vocab)`.
+    /// fp32 `(LOGIT_ROWS, vocab)`.
     pub(super) logits: Address,
-    pub(super) logit_rows: usize,
     /// The lists of a [`Pass`], one behind the other in `lists`.
     pub(super) tokens: Address,
     pub(super) places: Address,
@@ -44,7 +43,7 @@ pub(super) struct Workspace {
 }
 
 /// Rows of logits that are computed at a time.
-const LOGIT_ROWS: usize = 64;
+pub(super) const LOGIT_ROWS: usize = 64;
 /// Rows for whose partial results of attention there is room.
 const PARTIAL_ROWS: usize = 32;
 /// Positions that such rows may look at.
@@ -123,7 +122,6 @@ impl Workspace {
             activated,
             factors,
             logits,
-            logit_rows: LOGIT_ROWS,
             tokens: Address::NULL,
             places: Address::NULL,
             picks: Address::NULL,
@@ -134,25 +132,37 @@ impl Workspace {
         })
     }
 
-    /// Copies a pass's lists to the device, in one piece.
+    /// Copies a pass's lists to the device, in one piece. They lie where those of any other pass do, so that a recorded
+    /// pass finds them.
     pub(super) fn write(&mut self, device: &mut dyn Device, pass: &Pass) -> Result<(), BackendError> {
-        let lists = [&pass.tokens, &pass.places, &pass.picks, &pass.tiles, &pass.tables];
-        let all: Vec<i32> = lists.into_iter().flatten().copied().collect();
-        if all.len() > self.lists_len {
+        let room = [1, 2, 1, 4].map(|per_row| per_row * MOST_ROWS);
+        let fixed: usize = room.iter().sum();
+        let needed = fixed + pass.tables.len();
+        if needed > self.lists_len {
             if self.lists != Address::NULL {
                 device.free(self.lists)?;
+                device.forget();
             }
-            self.lists_len = (all.len() * 2).max(16 * MOST_ROWS);
+            self.lists_len = (2 * needed).max(16 * MOST_ROWS);
             self.lists = device.allocate(4 * self.lists_len)?;
+            let mut next = self.lists;
+            let mut place = |numbers: usize| {
+                let at = next;
+                next = next.of::<i32>(numbers);
+                at
+            };
+            [self.tokens, self.places, self.picks, self.tiles] = room.map(&mut place);
+            self.tables = place(0);
         }
-        device.write(self.lists, bytemuck::cast_slice(&all))?;
-        let mut next = self.lists;
-        let mut place = |list: &Vec<i32>| {
-            let at = next;
-            next = next.of::<i32>(list.len());
-            at
-        };
-        [self.tokens, self.places, self.picks, self.tiles, self.tables] = lists.map(&mut place);
-        Ok(())
+        let mut all = Vec::with_capacity(needed);
+        let lists = [&pass.tokens, &pass.places, &pass.picks, &pass.tiles];
+        let mut end = 0;
+        for (list, room) in lists.into_iter().zip(room) {
+            end += room;
+            all.extend_from_slice(list);
+            all.resize(end, 0);
+        }
+        all.extend_from_slice(&pass.tables);
+        device.write(self.lists, bytemuck::cast_slice(&all))
     }
 }

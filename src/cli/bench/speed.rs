@@ -142,7 +142,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
 /// What the machine reaches and what the model asks of it.
 fn describe(name: &str, bounds: &Bounds) -> String {
     format!(
-        "{name}: measured here {:.1} GB/s read and {:.2} T products/s; a pass reads {:.2} GB,\n\
+        "{name}: here {:.1} GB/s read and {:.2} T products/s; a pass reads {:.2} GB,\n\
          a position takes {:.2} G products, {:.2} G more with logits",
         bounds.bytes_per_second / 1e9,
         bounds.products_per_second / 1e12,

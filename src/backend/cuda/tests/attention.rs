@@ -4,7 +4,7 @@
 use half::f16;
 
 use super::super::device::{Address, Argument, Device, Head, Kernel, upload};
-use super::super::pass::Pass;
+use super::super::pass::{Pass, Shape};
 use super::{Emulator, floats, halves, in_all_orders, near, numbers, read};
 use crate::backend::{BLOCK, BlockId, Step};
 use crate::rng;
@@ -84,7 +84,9 @@ impl Case {
             })
             .collect();
         let pass = Pass::cut(&steps, group).remove(0);
-        let (rows, tiles, parts) = (pass.rows(), pass.tiles.len() / 4, pass.end.div_ceil(128));
+        let Shape {
+            rows, tiles, parts, ..
+        } = pass.shape();
         let cache = upload(device, &self.cache(&tables)).unwrap();
         let out = device.allocate(2 * rows * self.heads * dim).unwrap();
         let partial = device
