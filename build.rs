@@ -24,35 +24,28 @@ fn main() {
     );
 }
 
-/// The kernels as a library for the tests to link, and behind a driver's interface as one for them to load.
+/// The kernels behind a driver's interface, as a library that tests load.
 #[cfg(feature = "emulator")]
 fn emulator() {
     println!("cargo:rerun-if-changed=kernels");
-    let mut build = cc::Build::new();
-    build
+    let folder = format!("{}/driver", std::env::var("OUT_DIR").expect("cargo sets it"));
+    std::fs::create_dir_all(&folder).expect("the folder of the build is writable");
+    let linked = cc::Build::new()
         .cpp(true)
         .std("c++17")
         .opt_level(2)
         .pic(true)
         // Products and sums are rounded one by one, as the kernels' own build says.
         .flag("-ffp-contract=off")
-        .flag_if_supported("-Wno-unknown-pragmas");
-    let source = |name: &str| format!("kernels/emulator/{name}.cpp");
-    let out = std::env::var("OUT_DIR").expect("cargo sets it");
-    let driver = format!("{out}/driver");
-    std::fs::create_dir_all(&driver).expect("the folder of the build is writable");
-    let linked = build
+        .flag_if_supported("-Wno-unknown-pragmas")
         .get_compiler()
         .to_command()
-        .args(["-shared", "-o", &format!("{driver}/libcuda.so.1")])
-        .args(["emulator", "kernels", "driver"].map(source))
+        .args(["-shared", "-o", &format!("{folder}/libcuda.so.1")])
+        .args(["emulator", "kernels", "driver"].map(|name| format!("kernels/emulator/{name}.cpp")))
         .status();
     assert!(
         linked.is_ok_and(|status| status.success()),
         "the emulated driver does not compile"
     );
-    println!("cargo:rustc-env=EMULATED_DRIVER={driver}");
-    build
-        .files(["emulator", "kernels"].map(source))
-        .compile("emulated_kernels");
+    println!("cargo:rustc-env=EMULATED_DRIVER={folder}");
 }

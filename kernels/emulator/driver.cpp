@@ -6,7 +6,6 @@
 //   EMULATED_CUDA_FREE    bytes of free memory (16 GB)
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,7 @@ constexpr Result SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, CAPTURING = 900, U
 using Work = std::function<void()>;
 std::vector<Work> queue, captured;
 bool capturing = false;
-std::map<uint64_t, std::unique_ptr<unsigned char[]>> memory;
+std::map<uint64_t, void*> memory;
 std::map<std::string, int> calls;
 
 // Whether this call of a function is the one that is to fail.
@@ -169,11 +168,12 @@ Result cuMemAlloc_v2(uint64_t* at, size_t bytes) {
   CALL(cuMemAlloc_v2);
   if (capturing) return CAPTURING;
   if (bytes > free_bytes()) return OUT_OF_MEMORY;
-  std::unique_ptr<unsigned char[]> piece(new unsigned char[bytes + 256]);
+  void* piece = nullptr;
+  if (posix_memalign(&piece, 256, bytes)) return OUT_OF_MEMORY;
   // Whatever was there before is not zero.
-  memset(piece.get(), 0xcd, bytes + 256);
-  *at = (reinterpret_cast<uint64_t>(piece.get()) + 255) / 256 * 256;
-  memory[*at] = std::move(piece);
+  memset(piece, 0xcd, bytes);
+  *at = reinterpret_cast<uint64_t>(piece);
+  memory[*at] = piece;
   return SUCCESS;
 }
 
@@ -181,6 +181,7 @@ Result cuMemFree_v2(uint64_t at) {
   CALL(cuMemFree_v2);
   if (capturing) return CAPTURING;
   run();
+  free(reinterpret_cast<void*>(at));
   return memory.erase(at) ? SUCCESS : INVALID;
 }
 

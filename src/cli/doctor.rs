@@ -4,7 +4,7 @@
 
 use super::machine;
 use crate::backend::cpu::Isa;
-use crate::backend::cuda::driver;
+use crate::backend::cuda::probe::probe;
 use clap::Args;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -83,7 +83,7 @@ fn backend_lines() -> Vec<(String, String)> {
         true => "on, built for this kind of CPU's vector instructions",
         false => "on, the reference; built without vector instructions: slow",
     };
-    let cuda = match driver::probe() {
+    let cuda = match probe() {
         Ok(found) => format!(
             "on: {}, {:.1} GB, {:.1} free; compute capability {}.{}, kernels {}; driver for CUDA {}.{}",
             found.name,

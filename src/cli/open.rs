@@ -6,8 +6,9 @@ use super::model::Bar;
 use crate::backend::candle::{CandleBackend, Products};
 use crate::backend::cpu::{Arithmetic, CpuBackend, Isa, Options};
 use crate::backend::cuda::CudaBackend;
-use crate::backend::cuda::driver::{self, Driver};
+use crate::backend::cuda::driver::Driver;
 use crate::backend::cuda::memory::Plan;
+use crate::backend::cuda::probe::probe;
 use crate::backend::{Backend, BackendError};
 use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
@@ -84,7 +85,7 @@ impl BackendArgs {
         match (self.threads(), self.isa()) {
             (Some(threads), Some(isa)) => format!("cpu, {threads} threads, {isa}"),
             _ if self.backend == BackendName::Candle => "candle, its own threads".to_owned(),
-            _ => match driver::probe() {
+            _ => match probe() {
                 Ok(found) => found.name,
                 Err(absent) => absent.to_string(),
             },

@@ -3,21 +3,41 @@
 //! Not a backend for use: it is some thousand times slower than the CPU's own. Every launch is checked as a GPU would not
 //! (see `kernels/emulator/emulator.h`); what is wrong ends the process.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use libloading::{Library, Symbol};
 
 use super::device::{Address, Argument, Device, Kernel};
 use crate::backend::BackendError;
 
-unsafe extern "C" {
-    fn emulator_kernel(index: c_int) -> *const c_char;
-    fn emulator_launch(
-        name: *const c_char,
-        grid: *const u32,
-        threads: u32,
-        order: u32,
-        arguments: *mut *mut c_void,
-    ) -> c_int;
+/// Names another library of kernels than the one that was built with the program.
+pub const LIBRARY: &str = "VERIHARNESS_EMULATOR";
+
+type LaunchKernel = unsafe extern "C" fn(*const c_char, *const u32, u32, u32, *mut *mut c_void) -> c_int;
+type KernelName = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// The kernels, loaded once.
+fn library() -> &'static Library {
+    static LOADED: OnceLock<Library> = OnceLock::new();
+    LOADED.get_or_init(|| {
+        let built = concat!(env!("EMULATED_DRIVER"), "/libcuda.so.1");
+        let path = std::env::var_os(LIBRARY).unwrap_or_else(|| OsString::from(built));
+        // SAFETY: a library of this project, whose loading does nothing but load.
+        unsafe { Library::new(&path) }
+            .unwrap_or_else(|error| panic!("cannot load {}: {error}", path.display()))
+    })
+}
+
+/// A function of [`library`].
+///
+/// # Safety
+/// `T` is the function's type.
+unsafe fn function<T>(name: &str) -> Symbol<'static, T> {
+    // SAFETY: the caller's word.
+    unsafe { library().get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// In which order the threads of a block take turns. No result may depend on it.
@@ -31,11 +51,21 @@ pub enum Order {
     Shuffled(u32),
 }
 
-/// 256 bytes, so that memory is aligned as a device's is.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(256))]
-struct Line {
-    _bytes: [u8; 256],
+/// Memory of exactly its size, so that whatever watches the program's memory sees what lies outside.
+#[derive(Debug)]
+struct Piece {
+    at: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: memory that belongs to whoever has the piece.
+unsafe impl Send for Piece {}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.at, self.layout) };
+    }
 }
 
 /// A device that is the CPU.
@@ -43,8 +73,8 @@ struct Line {
 pub struct Emulator {
     order: Order,
     multiprocessors: usize,
-    /// By address: the memory and its size in bytes.
-    memory: HashMap<u64, (Vec<Line>, usize)>,
+    /// By address.
+    memory: HashMap<u64, Piece>,
     recording: Option<Vec<Launch>>,
     kept: HashMap<u64, Vec<Launch>>,
 }
@@ -65,9 +95,11 @@ impl Emulator {
 
     /// Names of the kernels that were compiled.
     pub fn kernels() -> Vec<String> {
+        // SAFETY: its type in emulator.cpp.
+        let name_of = unsafe { function::<KernelName>("emulator_kernel") };
         let name = |index| {
             // SAFETY: any index may be asked for.
-            let name = unsafe { emulator_kernel(index) };
+            let name = unsafe { name_of(index) };
             // SAFETY: what is not null is a constant string.
             (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
         };
@@ -76,10 +108,9 @@ impl Emulator {
 
     /// Whether `bytes` bytes from `at` on belong to one piece of memory.
     fn check(&self, at: Address, bytes: usize) {
-        let inside = self
-            .memory
-            .iter()
-            .any(|(start, (_, size))| at.0 >= *start && at.0 + bytes as u64 <= *start + *size as u64);
+        let inside = self.memory.iter().any(|(start, piece)| {
+            at.0 >= *start && at.0 + bytes as u64 <= *start + piece.layout.size() as u64
+        });
         assert!(inside, "{bytes} bytes at {at:?} are not in one piece of memory");
     }
 }
@@ -94,17 +125,15 @@ impl Device for Emulator {
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, BackendError> {
-        let lines = bytes.div_ceil(256).max(1);
-        let mut memory: Vec<Line> = Vec::new();
-        memory
-            .try_reserve_exact(lines)
-            .map_err(|error| BackendError::Memory {
-                bytes,
-                reason: error.to_string(),
-            })?;
-        memory.resize(lines, Line { _bytes: [0; 256] });
-        let address = memory.as_ptr().expose_provenance() as u64;
-        self.memory.insert(address, (memory, bytes));
+        let none = |reason: String| BackendError::Memory { bytes, reason };
+        let layout = Layout::from_size_align(bytes.max(1), 256).map_err(|error| none(error.to_string()))?;
+        // SAFETY: at least one byte.
+        let at = unsafe { alloc_zeroed(layout) };
+        if at.is_null() {
+            return Err(none("the allocation failed".into()));
+        }
+        let address = at.expose_provenance() as u64;
+        self.memory.insert(address, Piece { at, layout });
         Ok(Address(address))
     }
 
@@ -162,9 +191,11 @@ impl Device for Emulator {
             Order::Descending => 1,
             Order::Shuffled(seed) => seed.max(2),
         };
+        // SAFETY: its type in emulator.cpp.
+        let launch = unsafe { function::<LaunchKernel>("emulator_launch") };
         // SAFETY: the kernel's arguments are those of its file; what it reads and writes is this device's memory.
         let missing = unsafe {
-            emulator_launch(
+            launch(
                 name.as_ptr(),
                 grid.as_ptr(),
                 kernel.threads(),

@@ -14,6 +14,7 @@ mod image;
 mod linear;
 pub mod memory;
 mod pass;
+pub mod probe;
 mod source;
 mod workspace;
 
