@@ -135,13 +135,6 @@ void wait(const u32* generation) {
 
 Warp& warp_of(const Fiber& fiber) { return block.warps[fiber.number / 32]; }
 
-void release_barrier() {
-  if (block.live && block.arrived == block.live) {
-    block.arrived = 0;
-    block.generation++;
-  }
-}
-
 // Where a fiber starts; it never returns.
 void start() {
   block.kernel(block.arguments);
@@ -150,7 +143,7 @@ void start() {
   self->ended = true;
   block.live--;
   warp_of(*self).live--;
-  release_barrier();
+  if (block.arrived > 0) fail("ends while others wait at a barrier");
   void* nowhere;
   emulator_switch(&nowhere, block.scheduler);
   abort();
@@ -241,9 +234,10 @@ void* shared(size_t bytes) {
 }
 
 void barrier() {
-  block.arrived++;
-  if (block.arrived == block.live) {
-    release_barrier();
+  if (block.live < block.fibers.size()) fail("a barrier that some threads ended without");
+  if (++block.arrived == block.live) {
+    block.arrived = 0;
+    block.generation++;
   } else {
     wait(&block.generation);
   }

@@ -48,7 +48,7 @@ const Index3& grid_size();
 // The next `bytes` of the block's shared memory.
 void* shared(size_t bytes);
 
-// Waits for all threads of the block that have not ended.
+// Waits for all threads of the block; none may have ended.
 void barrier();
 
 // Hands `bytes` at `value` to the warp and returns, once all its 32 lanes have done so, what lane `i` handed in at

@@ -5,6 +5,7 @@
 
 mod attention;
 mod linear;
+mod mutants;
 mod rows;
 
 use half::f16;
