@@ -10,7 +10,7 @@ use serde::Deserialize;
 use veriharness::backend::cpu::{Arithmetic, CpuBackend, Options};
 use veriharness::backend::cuda::CudaBackend;
 use veriharness::backend::cuda::emulator::{Emulator, Order};
-use veriharness::backend::{BLOCK, Backend, BackendError, BlockId, Step};
+use veriharness::backend::{BLOCK, Backend, BackendError, BlockId, Largest, Step};
 use veriharness::model::Model;
 
 const AWQ: [&str; 3] = ["qwen2-tied-awq", "qwen2-untied-awq", "llama3-awq"];
@@ -178,7 +178,7 @@ fn cuts_and_orders_and_kernels_change_no_bit() {
             );
         }
         // Token by token at the end, as a reply is decoded, by a device so wide that attention is always split.
-        let cuts: Vec<usize> = [120].into_iter().chain(125..165).collect();
+        let cuts: Vec<usize> = [120].into_iter().chain(150..165).collect();
         for order in [Order::Descending, Order::Shuffled(7)] {
             let mut other = cuda(&model, order, 1000);
             assert!(all(&mut other, 0, &ids, &cuts) == whole, "{name}: {order:?}");
@@ -224,6 +224,16 @@ fn neighbours_and_shared_blocks_change_no_bit() {
                 found[..] == alone[row][alone[row].len() - found.len()..],
                 "{name}: row {row}"
             );
+        }
+        // The device's own choice of the largest is the logits'.
+        let largest = backend.largest(&steps).unwrap();
+        for (&row, largest) in order.iter().zip(largest) {
+            let width = backend.vocab();
+            let rows = alone[row].chunks_exact(width).rev();
+            for (logits, largest) in rows.zip(largest.iter().rev()) {
+                let logits: Vec<f32> = logits.iter().map(|x| f32::from_bits(*x)).collect();
+                assert_eq!(*largest, Largest::among(&logits), "{name}: row {row}");
+            }
         }
         // A copied block is the block.
         let mut copied = blocks(0);

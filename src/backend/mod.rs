@@ -147,6 +147,34 @@ impl Bounds {
     }
 }
 
+/// The largest logit of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Largest {
+    /// Its token; of equals the first.
+    pub id: u32,
+    /// How many logits are NaN or infinite. Where there are any, `id` means nothing.
+    pub non_finite: usize,
+    /// How many logits there are.
+    pub of: usize,
+}
+
+impl Largest {
+    /// Of these logits `(vocab,)`.
+    pub fn among(logits: &[f32]) -> Self {
+        let mut best = 0;
+        for (id, x) in logits.iter().enumerate() {
+            if *x > logits[best] {
+                best = id;
+            }
+        }
+        Self {
+            id: best as u32,
+            non_finite: logits.iter().filter(|x| !x.is_finite()).count(),
+            of: logits.len(),
+        }
+    }
+}
+
 /// Computes logits. One engine thread owns it.
 pub trait Backend: Send {
     /// Name with whatever decides the bits, stored in the trace: two backends of one name give equal bits.
@@ -186,4 +214,16 @@ pub trait Backend: Send {
     /// A step outside its limits ([`Step::check`]), or a failure underneath; the blocks of the steps are then of no
     /// use any more from their `start` on.
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError>;
+
+    /// As [`Self::forward`], where of each wanted position no more than the largest logit is asked for: a device need not
+    /// hand out all of them.
+    ///
+    /// # Errors
+    /// As there.
+    fn largest(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<Largest>>, BackendError> {
+        let vocab = self.vocab();
+        let logits = self.forward(batch)?;
+        let of = |logits: &Vec<f32>| logits.chunks_exact(vocab).map(Largest::among).collect();
+        Ok(logits.iter().map(of).collect())
+    }
 }

@@ -4,10 +4,10 @@
 //! spelled.
 
 use super::grammar::Grammar;
-use super::row::{Row, Vocabulary};
+use super::row::{Found, Row, Vocabulary};
 use super::scheduler::{Limits, Piece, Scheduler};
 use super::{Completion, EngineError, Finished, Request, RequestId, Stats};
-use crate::backend::{BLOCK, Backend, BackendError, Step};
+use crate::backend::{BLOCK, Backend, BackendError, Largest, Step};
 
 /// A backend and the rows that it computes.
 pub struct Batcher {
@@ -121,9 +121,9 @@ impl Batcher {
         }
         // From the last row on, so that the indices of the others stay true when one is taken out.
         match self.forward(&pieces) {
-            Ok(logits) => {
-                for (piece, logits) in pieces.iter().zip(logits).rev() {
-                    if let Some(result) = self.advance(piece, &logits, vocabulary) {
+            Ok(outcome) => {
+                for (index, piece) in pieces.iter().enumerate().rev() {
+                    if let Some(result) = self.advance(piece, &outcome.of(index), vocabulary) {
                         let id = self.scheduler.remove(piece.row);
                         finished.push(Finished { id, result });
                     }
@@ -143,9 +143,9 @@ impl Batcher {
         finished
     }
 
-    /// Computes the pieces; the logits `(1 + guesses, vocab)` of each that ends with its row's last token, nothing of
-    /// the others.
-    fn forward(&mut self, pieces: &[Piece]) -> Result<Vec<Vec<f32>>, BackendError> {
+    /// Computes the pieces: what is found at the last token of each that ends with its row's, and at its guesses; nothing
+    /// of the others.
+    fn forward(&mut self, pieces: &[Piece]) -> Result<Outcome, BackendError> {
         let rows = self.scheduler.running();
         let tokens = |piece: &Piece| {
             let row = &rows[piece.row];
@@ -166,16 +166,20 @@ impl Batcher {
                 }
             })
             .collect();
-        let logits = self.backend.forward(&batch)?;
-        let wanted = batch.iter().map(|step| step.logits * self.backend.vocab());
-        if wanted.ne(logits.iter().map(Vec::len)) {
+        let vocab = self.backend.vocab();
+        let (outcome, per_position) = match pieces.iter().all(|piece| rows[piece.row].only_largest()) {
+            true => (Outcome::Largest(self.backend.largest(&batch)?), 1),
+            false => (Outcome::Logits(self.backend.forward(&batch)?, vocab), vocab),
+        };
+        let wanted = batch.iter().map(|step| step.logits * per_position);
+        if wanted.ne(outcome.lengths()) {
             return Err(compute_error(format!(
                 "expected logits for {} steps, found {} lists of other lengths",
                 batch.len(),
-                logits.len()
+                outcome.lengths().len()
             )));
         }
-        Ok(logits)
+        Ok(outcome)
     }
 
     /// Books a piece as computed, and gives its row the next tokens if that is what it was for; how the row ended
@@ -183,13 +187,13 @@ impl Batcher {
     fn advance(
         &mut self,
         piece: &Piece,
-        logits: &[f32],
+        found: &[Found<'_>],
         vocabulary: &dyn Vocabulary,
     ) -> Option<Result<Completion, EngineError>> {
         let row = self.scheduler.computed(piece);
         let mut ended = None;
-        if !logits.is_empty() {
-            match row.advance(&piece.guess, logits, vocabulary) {
+        if !found.is_empty() {
+            match row.advance(&piece.guess, found, vocabulary) {
                 Ok(chosen) => {
                     self.scheduler.decoded(chosen.tokens, chosen.drafts);
                     ended = chosen.ended;
@@ -221,6 +225,30 @@ impl Batcher {
     #[cfg(test)]
     pub fn audit(&self) -> Result<(), String> {
         self.scheduler.audit()
+    }
+}
+
+/// What a pass gave, per piece.
+enum Outcome {
+    /// Logits `(positions, vocab)`, and the width.
+    Logits(Vec<Vec<f32>>, usize),
+    Largest(Vec<Vec<Largest>>),
+}
+
+impl Outcome {
+    fn lengths(&self) -> Vec<usize> {
+        match self {
+            Self::Logits(logits, _) => logits.iter().map(Vec::len).collect(),
+            Self::Largest(largest) => largest.iter().map(Vec::len).collect(),
+        }
+    }
+
+    /// What was found at the positions of piece `index`.
+    fn of(&self, index: usize) -> Vec<Found<'_>> {
+        match self {
+            Self::Logits(logits, vocab) => logits[index].chunks_exact(*vocab).map(Found::Logits).collect(),
+            Self::Largest(largest) => largest[index].iter().copied().map(Found::Largest).collect(),
+        }
     }
 }
 

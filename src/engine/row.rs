@@ -6,10 +6,10 @@
 use super::blocks::{Chain, chain, chains};
 use super::draft::{Drafts, Reach};
 use super::grammar::{Grammar, Guide};
-use super::sampler::{sample_allowed, stream};
+use super::sampler::{likeliest, sample_allowed, stream};
 use super::text::Text;
 use super::{Completion, Cost, EngineError, Request, RequestId, StopReason};
-use crate::backend::{BLOCK, BlockId};
+use crate::backend::{BLOCK, BlockId, Largest};
 use std::time::Instant;
 
 /// What the engine must know of a tokenizer.
@@ -19,6 +19,15 @@ pub trait Vocabulary {
 
     /// What a token adds to the text, in bytes.
     fn bytes(&self, id: u32) -> &[u8];
+}
+
+/// What one pass found at a position.
+#[derive(Clone, Copy)]
+pub enum Found<'a> {
+    /// All logits `(vocab,)`.
+    Logits(&'a [f32]),
+    /// The largest, for rows that ask for no more.
+    Largest(Largest),
 }
 
 /// What one pass gave a row.
@@ -158,7 +167,12 @@ impl Row {
         }
     }
 
-    /// Chooses the tokens behind its last one from `logits` `(1 + guess.len(), vocab)`: the first, and one more behind
+    /// Whether no more than the largest logit decides its next token.
+    pub fn only_largest(&self) -> bool {
+        self.guide.is_none() && self.request.sampling.only_largest()
+    }
+
+    /// Chooses the tokens behind its last one from what was `found` at it and at each guess: the first, and one more behind
     /// each guess that was right. Right guesses are computed thereby.
     ///
     /// # Errors
@@ -166,13 +180,13 @@ impl Row {
     pub fn advance(
         &mut self,
         guess: &[u32],
-        logits: &[f32],
+        found: &[Found<'_>],
         vocabulary: &dyn Vocabulary,
     ) -> Result<Chosen, EngineError> {
         let (mut tokens, mut confirmed, mut stop) = (0, 0, None);
-        for logits in logits.chunks_exact(logits.len() / (1 + guess.len())) {
+        for found in found {
             let token;
-            (token, stop) = self.choose(logits, vocabulary)?;
+            (token, stop) = self.choose(*found, vocabulary)?;
             let right = guess.get(tokens) == Some(&token);
             tokens += 1;
             confirmed += usize::from(right);
@@ -198,13 +212,16 @@ impl Row {
     /// Chooses the next token, and says whether the completion ends with it or with what it forces.
     fn choose(
         &mut self,
-        logits: &[f32],
+        found: Found<'_>,
         vocabulary: &dyn Vocabulary,
     ) -> Result<(u32, Option<StopReason>), EngineError> {
         let mask = self.guide.as_mut().map(Guide::allowed).transpose()?;
         let seeds = (self.request.seed, self.stream);
         let sampling = &self.request.sampling;
-        let token = sample_allowed(logits, sampling, &self.tokens, seeds, mask.as_ref())?;
+        let token = match found {
+            Found::Logits(logits) => sample_allowed(logits, sampling, &self.tokens, seeds, mask.as_ref())?,
+            Found::Largest(largest) => likeliest(largest, self.tokens.len())?,
+        };
         self.first_token.get_or_insert_with(Instant::now);
         if vocabulary.ends(token) {
             return Ok((token, Some(StopReason::EndOfTurn)));

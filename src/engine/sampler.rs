@@ -5,6 +5,7 @@
 
 use super::grammar::Mask;
 use super::{EngineError, Sampling};
+use crate::backend::Largest;
 use crate::rng;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -36,6 +37,21 @@ pub fn sample(
     sample_allowed(logits, sampling, tokens, (seed, stream), None)
 }
 
+/// The token of the largest logit, behind `position` tokens.
+///
+/// # Errors
+/// As [`sample`].
+pub(super) fn likeliest(largest: Largest, position: usize) -> Result<u32, EngineError> {
+    match largest.non_finite > 0 || largest.of == 0 {
+        true => Err(EngineError::NonFinite {
+            count: largest.non_finite,
+            vocab: largest.of,
+            position,
+        }),
+        false => Ok(largest.id),
+    }
+}
+
 /// As [`sample`], of those tokens that `mask` allows; it allows one at least.
 ///
 /// # Errors
@@ -48,13 +64,9 @@ pub(super) fn sample_allowed(
     mask: Option<&Mask>,
 ) -> Result<u32, EngineError> {
     let position = tokens.len();
-    let bad = logits.iter().filter(|x| !x.is_finite()).count();
-    if bad > 0 || logits.is_empty() {
-        return Err(EngineError::NonFinite {
-            count: bad,
-            vocab: logits.len(),
-            position,
-        });
+    let largest = likeliest(Largest::among(logits), position)?;
+    if sampling.only_largest() && mask.is_none() {
+        return Ok(largest);
     }
     let mut logits = penalised(logits, sampling.repetition_penalty, tokens);
     if let Some(mask) = mask {
@@ -97,13 +109,7 @@ fn penalised<'a>(logits: &'a [f32], penalty: f64, tokens: &[u32]) -> Cow<'a, [f3
 }
 
 fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, x) in logits.iter().enumerate() {
-        if *x > logits[best] {
-            best = i;
-        }
-    }
-    best as u32
+    Largest::among(logits).id
 }
 
 /// The tokens that top-k, top-p and min-p leave, with unnormalised weights, likeliest first.

@@ -62,6 +62,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
+    /// Whether the largest logit, as the model gives it, decides every draw.
+    pub fn only_largest(&self) -> bool {
+        self.is_greedy() && self.repetition_penalty == 1.0
+    }
+
     /// Whether every draw is the likeliest token.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0

@@ -102,41 +102,34 @@ impl Decoder {
         (self.layers.iter().flat_map(layer).collect(), &self.output)
     }
 
-    /// Computes the steps of a batch, which were checked; see [`crate::backend::Backend::forward`].
+    /// Computes the steps of a batch, which were checked. `read` is called for some wanted positions at a time, in their
+    /// order, with their number: their logits and the largest of them are then in the workspace.
     pub(super) fn forward(
         &self,
         device: &mut dyn Device,
         cache: Cache,
         space: &mut Workspace,
         batch: &[Step<'_>],
-    ) -> Result<Vec<Vec<f32>>, BackendError> {
+        mut read: impl FnMut(&mut dyn Device, &Workspace, usize) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
         let group = self.config.heads / self.config.kv_heads;
-        let mut logits = Vec::new();
         for mut pass in Pass::cut(batch, group) {
             let wanted = pass.shape().picks;
-            let from = logits.len();
-            logits.resize(from + wanted * self.config.vocab, 0.0);
-            let to = &mut logits[from..];
-            match pass.pad(cache.spare) {
-                Some(shape) => {
-                    space.write(device, &pass)?;
-                    self.replayed(device, cache, space, shape)?;
-                    device.read(space.logits, bytemuck::cast_slice_mut(to))?;
-                }
-                None => {
-                    space.write(device, &pass)?;
-                    self.compute(device, cache, space, pass.shape())?;
-                    self.read_logits(device, space, to)?;
-                }
+            if let Some(shape) = pass.pad(cache.spare) {
+                space.write(device, &pass)?;
+                self.replayed(device, cache, space, shape)?;
+                read(device, space, wanted)?;
+                continue;
+            }
+            space.write(device, &pass)?;
+            self.compute(device, cache, space, pass.shape())?;
+            for first in (0..wanted).step_by(LOGIT_ROWS) {
+                let rows = LOGIT_ROWS.min(wanted - first);
+                self.project(device, space, first, rows)?;
+                read(device, space, rows)?;
             }
         }
-        let mut rest = logits.as_slice();
-        let split = |step: &Step<'_>| {
-            let (mine, others) = rest.split_at(step.logits * self.config.vocab);
-            rest = others;
-            mine.to_vec()
-        };
-        Ok(batch.iter().map(split).collect())
+        Ok(())
     }
 
     /// A pass of a shape that comes again: its launches are recorded the first time.
@@ -324,7 +317,7 @@ impl Decoder {
         )
     }
 
-    /// Logits of `rows` of the picked rows from `first` on, to the workspace.
+    /// Logits of `rows` of the picked rows from `first` on, and the largest of each, to the workspace.
     fn project(
         &self,
         device: &mut dyn Device,
@@ -339,20 +332,8 @@ impl Decoder {
             factors: Address::NULL,
             rows,
         };
-        self.output.forward(device, input, s.logits)
-    }
-
-    /// The logits of all picked rows, some at a time.
-    fn read_logits(
-        &self,
-        device: &mut dyn Device,
-        s: &Workspace,
-        to: &mut [f32],
-    ) -> Result<(), BackendError> {
-        for (index, to) in to.chunks_mut(LOGIT_ROWS * self.config.vocab).enumerate() {
-            self.project(device, s, index * LOGIT_ROWS, to.len() / self.config.vocab)?;
-            device.read(s.logits, bytemuck::cast_slice_mut(to))?;
-        }
-        Ok(())
+        self.output.forward(device, input, s.logits)?;
+        let arguments = [s.logits.into(), s.largest.into(), self.config.vocab.into()];
+        device.launch(Kernel::Argmax, [rows, 1, 1], &arguments)
     }
 }

@@ -23,7 +23,7 @@ use device::{Address, Device, upload};
 use linear::Linear;
 use workspace::Workspace;
 
-use super::{BLOCK, Backend, BackendError, BlockId, Bounds, Step};
+use super::{BLOCK, Backend, BackendError, BlockId, Bounds, Largest, Step};
 use crate::model::Model;
 
 /// A GPU behind [`Backend`].
@@ -143,6 +143,40 @@ impl Backend for CudaBackend {
     }
 
     fn forward(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<f32>>, BackendError> {
+        let vocab = self.vocab();
+        let mut logits: Vec<f32> = Vec::new();
+        self.compute(batch, |device, space, rows| {
+            let from = logits.len();
+            logits.resize(from + rows * vocab, 0.0);
+            device.read(space.logits, bytemuck::cast_slice_mut(&mut logits[from..]))
+        })?;
+        Ok(by_step(batch, vocab, &logits))
+    }
+
+    fn largest(&mut self, batch: &[Step<'_>]) -> Result<Vec<Vec<Largest>>, BackendError> {
+        let of = self.vocab();
+        let mut largest = Vec::new();
+        self.compute(batch, |device, space, rows| {
+            let mut found = vec![[0u32; 2]; rows];
+            device.read(space.largest, bytemuck::cast_slice_mut(&mut found))?;
+            largest.extend(found.into_iter().map(|[id, non_finite]| Largest {
+                id,
+                non_finite: non_finite as usize,
+                of,
+            }));
+            Ok(())
+        })?;
+        Ok(by_step(batch, 1, &largest))
+    }
+}
+
+impl CudaBackend {
+    /// Computes the steps of a batch; for `read` see [`Decoder::forward`].
+    fn compute(
+        &mut self,
+        batch: &[Step<'_>],
+        read: impl FnMut(&mut dyn Device, &Workspace, usize) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
         for step in batch {
             step.check(self.vocab(), self.context(), self.blocks)?;
         }
@@ -152,14 +186,26 @@ impl Backend for CudaBackend {
                 reason: reason.clone(),
             });
         }
+        // Without blocks there is no step that could pass the check.
         let Some(cache) = self.cache else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        let found = self
+        let done = self
             .decoder
-            .forward(&mut *self.device, cache, &mut self.space, batch);
-        self.note(found)
+            .forward(&mut *self.device, cache, &mut self.space, batch, read);
+        self.note(done)
     }
+}
+
+/// What was found at the wanted positions, `width` of it at each, by step.
+fn by_step<T: Clone>(batch: &[Step<'_>], width: usize, all: &[T]) -> Vec<Vec<T>> {
+    let mut rest = all;
+    let mut next = |step: &Step<'_>| {
+        let (mine, others) = rest.split_at(step.logits * width);
+        rest = others;
+        mine.to_vec()
+    };
+    batch.iter().map(&mut next).collect()
 }
 
 #[cfg(all(test, feature = "emulator"))]

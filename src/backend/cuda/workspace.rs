@@ -32,6 +32,8 @@ pub(super) struct Workspace {
     pub(super) factors: Address,
     /// fp32 `(LOGIT_ROWS, vocab)`.
     pub(super) logits: Address,
+    /// int `(LOGIT_ROWS, 2)`: the token of the largest logit, and how many are not finite.
+    pub(super) largest: Address,
     /// The lists of a [`Pass`], one behind the other in `lists`.
     pub(super) tokens: Address,
     pub(super) places: Address,
@@ -50,7 +52,7 @@ const PARTIAL_ROWS: usize = 32;
 const PARTIAL_POSITIONS: usize = 4096;
 
 /// Bytes of each piece of memory, in the order of [`Workspace::new`].
-fn sizes(config: &Config) -> [usize; 11] {
+fn sizes(config: &Config) -> [usize; 12] {
     let Config {
         hidden,
         heads,
@@ -72,12 +74,13 @@ fn sizes(config: &Config) -> [usize; 11] {
         2 * feed_forward,
         4,
     ];
-    let mut sizes = [0; 11];
+    let mut sizes = [0; 12];
     for (size, bytes) in sizes.iter_mut().zip(per_row) {
         *size = bytes * MOST_ROWS;
     }
     sizes[9] = 4 * partial_numbers(config);
     sizes[10] = 4 * LOGIT_ROWS * vocab;
+    sizes[11] = 8 * LOGIT_ROWS;
     sizes
 }
 
@@ -92,7 +95,7 @@ impl Workspace {
     }
 
     pub(super) fn new(device: &mut dyn Device, config: &Config) -> Result<Self, BackendError> {
-        let mut at = [Address::NULL; 11];
+        let mut at = [Address::NULL; 12];
         for (at, bytes) in at.iter_mut().zip(sizes(config)) {
             *at = device.allocate(bytes)?;
         }
@@ -108,6 +111,7 @@ impl Workspace {
             factors,
             partial,
             logits,
+            largest,
         ] = at;
         Ok(Self {
             residual,
@@ -122,6 +126,7 @@ impl Workspace {
             activated,
             factors,
             logits,
+            largest,
             tokens: Address::NULL,
             places: Address::NULL,
             picks: Address::NULL,
