@@ -34,7 +34,7 @@ fn open(name: &str) -> Model {
 
 fn cuda(model: &Model, order: Order, multiprocessors: usize) -> CudaBackend {
     let device = Emulator::new(order, multiprocessors);
-    let mut backend = CudaBackend::load(model, Box::new(device)).unwrap();
+    let mut backend = CudaBackend::load(model.network(), Box::new(device)).unwrap();
     backend.reserve(9 * ROOM as usize).unwrap();
     backend
 }
@@ -278,7 +278,7 @@ fn weights_that_no_kernel_takes_are_refused_by_name() {
     let file =
         veriharness::model::obtain_exact("smollm2-135m", &mut veriharness::model::fetch::Silent).unwrap();
     let device = Emulator::new(Order::Ascending, 1);
-    let refused = CudaBackend::load(&Model::open(&file.path).unwrap(), Box::new(device));
+    let refused = CudaBackend::load(Model::open(&file.path).unwrap().network(), Box::new(device));
     let said = refused.unwrap_err().to_string();
     assert!(
         said.contains("blk.0.attn_q") && said.contains("the cpu backend takes it"),

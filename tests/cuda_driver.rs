@@ -149,3 +149,49 @@ fn a_model_that_does_not_fit_is_refused_with_numbers() {
     assert!(said.contains("more are needed"), "{said}");
     assert!(said.contains("0.20 GB free"), "{said}");
 }
+
+#[test]
+fn a_bench_on_noise_measures_a_gpu_and_is_refused_without_one() {
+    let arguments = |name| {
+        [
+            "bench",
+            "--synthetic",
+            name,
+            "--kv-mib",
+            "8",
+            "--repeat",
+            "2",
+            "--pp",
+            "3",
+            "--tg",
+            "1",
+            "--batch",
+            "1,2",
+            "--format",
+            "csv",
+        ]
+    };
+    let measured = program(emulated(), &[], &arguments("qwen2.5-coder-0.5b-awq"));
+    let (said, table) = (text(&measured.stderr), text(&measured.stdout));
+    assert!(measured.status.success(), "{said}");
+    assert!(
+        said.contains("GB/s read") && said.contains("a pass reads 0.4"),
+        "{said}"
+    );
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains("synthetic")).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!(rows.iter().all(|row| row.contains("cuda sm_89")), "{table}");
+    let refused = program(Path::new("/nowhere"), &[], &arguments("qwen2.5-coder-0.5b-awq"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("no NVIDIA driver"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let unknown = program(emulated(), &[], &arguments("gpt-2"));
+    assert!(
+        text(&unknown.stderr).contains("expected one of qwen2.5-coder-14b-awq"),
+        "{}",
+        text(&unknown.stderr)
+    );
+}

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::local::{Limits, LocalEngine};
 use crate::engine::scripted::ScriptedEngine;
 use crate::model::cache::Cache;
-use crate::model::{self, Model, ModelError, manifest};
+use crate::model::{self, Model, ModelError, Network, manifest};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -52,22 +52,12 @@ enum BackendName {
     Candle,
 }
 
-/// Options of the CPU's backend, and how many bytes of keys and values a GPU is to hold.
-struct Wanted {
-    cpu: Options,
-    cache: usize,
-}
-
-/// A model on the first GPU, if that takes it.
-fn on_gpu(model: &Model, wanted: &Wanted) -> Result<Box<dyn Backend>, BackendError> {
-    let driver = Driver::open()?;
-    let plan = Plan::new(model, wanted.cache, driver.memory()?.0);
-    plan.check()?;
-    super::complain(&format!("GPU memory: {plan}"));
-    CudaBackend::load(model, Box::new(driver)).map(|b| Box::new(b) as _)
-}
-
 impl BackendArgs {
+    /// Asks for a GPU, whatever was asked for.
+    pub fn insist_on_gpu(&mut self) {
+        self.backend = BackendName::Cuda;
+    }
+
     /// What distinguishes runs with these flags from runs with the default ones.
     pub fn label(&self) -> Vec<String> {
         let name = match self.backend {
@@ -115,6 +105,19 @@ impl BackendArgs {
         }
     }
 
+    /// Loads what a GPU computes with.
+    ///
+    /// # Errors
+    /// There is no GPU, or it does not take the weights.
+    pub fn on_gpu(&self, network: Network<'_>) -> Result<Box<dyn Backend>, BackendError> {
+        let driver = Driver::open()?;
+        let cache = self.kv_mib.saturating_mul(1 << 20);
+        let plan = Plan::new(network, cache, driver.memory()?.0);
+        plan.check()?;
+        super::complain(&format!("GPU memory: {plan}"));
+        CudaBackend::load(network, Box::new(driver)).map(|b| Box::new(b) as _)
+    }
+
     /// Loads the weights of a model.
     ///
     /// # Errors
@@ -127,19 +130,20 @@ impl BackendArgs {
                 format!("--isa: this processor has {}, found {name}", have.join(", "))
             })?,
         };
+        anyhow::ensure!(
+            !(self.exact && self.backend == BackendName::Cuda),
+            "--exact: the cuda backend has one arithmetic, expected --backend cpu or candle with it"
+        );
         let arithmetic = match self.exact {
             true => Arithmetic::Exact,
             false => Arithmetic::Fast,
         };
-        let wanted = Wanted {
-            cpu: Options {
-                arithmetic,
-                threads: self.threads,
-                isa,
-            },
-            cache: self.kv_mib.saturating_mul(1 << 20),
+        let options = Options {
+            arithmetic,
+            threads: self.threads,
+            isa,
         };
-        let cpu = || CpuBackend::load(model, wanted.cpu).map(|b| Box::new(b) as _);
+        let cpu = || CpuBackend::load(model, options).map(|b| Box::new(b) as _);
         let products = if self.exact {
             Products::Float32
         } else {
@@ -147,8 +151,8 @@ impl BackendArgs {
         };
         let loaded: Result<Box<dyn Backend>, BackendError> = match self.backend {
             BackendName::Cpu => cpu(),
-            BackendName::Cuda => on_gpu(model, &wanted),
-            BackendName::Auto => on_gpu(model, &wanted).or_else(|error| {
+            BackendName::Cuda => self.on_gpu(model.network()),
+            BackendName::Auto => self.on_gpu(model.network()).or_else(|error| {
                 super::complain(&format!("no GPU for this model, the CPU computes: {error}"));
                 cpu()
             }),

@@ -21,5 +21,5 @@ mod open;
 mod resolve;
 
 pub use error::ModelError;
-pub use open::Model;
+pub use open::{Model, Network};
 pub use resolve::{Located, obtain, obtain_exact, pull, resolve, resolve_in};

@@ -36,7 +36,27 @@ pub struct Model {
     pub sha256: String,
 }
 
+/// What a backend computes with.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<'a> {
+    /// The numbers that define the computation.
+    pub config: &'a Config,
+    /// The tensors.
+    pub weights: &'a Weights,
+    /// Where they are from, for messages.
+    pub source: &'a Path,
+}
+
 impl Model {
+    /// The part of it that a backend computes with.
+    pub fn network(&self) -> Network<'_> {
+        Network {
+            config: &self.config,
+            weights: &self.weights,
+            source: &self.path,
+        }
+    }
+
     /// Opens a GGUF file or a Hugging Face folder of one of the two architectures.
     ///
     /// # Errors

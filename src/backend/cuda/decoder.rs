@@ -9,7 +9,7 @@ use super::pass::{Pass, Shape};
 use super::source::Source;
 use super::workspace::{LOGIT_ROWS, Workspace};
 use crate::backend::{BLOCK, BackendError, Step};
-use crate::model::Model;
+use crate::model::Network;
 use crate::model::config::Config;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Cache {
 
 impl Decoder {
     /// Reads all weights and copies them to the device.
-    pub(super) fn load(model: &Model, device: &mut dyn Device) -> Result<Self, BackendError> {
+    pub(super) fn load(model: Network<'_>, device: &mut dyn Device) -> Result<Self, BackendError> {
         let config = model.config.clone();
         let mut source = Source { model, device };
         let head = source.head(&config)?;

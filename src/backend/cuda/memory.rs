@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::workspace::Workspace;
 use crate::backend::{BLOCK, BackendError};
-use crate::model::Model;
+use crate::model::Network;
 use crate::model::weights::{Entry, Storage};
 
 /// Bytes that are left to the driver: recorded passes, and what it aligns.
@@ -29,8 +29,8 @@ pub struct Plan {
 
 impl Plan {
     /// For a model with `cache` bytes of keys and values, where `free` bytes are free.
-    pub fn new(model: &Model, cache: usize, free: usize) -> Self {
-        let config = &model.config;
+    pub fn new(model: Network<'_>, cache: usize, free: usize) -> Self {
+        let config = model.config;
         let size = |entry: &Entry| {
             let numbers = entry.shape.iter().product::<usize>();
             match entry.storage {
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn a_plan_counts_what_is_stored_and_says_what_would_fit() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny/qwen2-untied-awq");
-        let model = Model::open(&folder).unwrap();
-        let plan = Plan::new(&model, 64 << 20, 1 << 30);
+        let model = crate::model::Model::open(&folder).unwrap();
+        let plan = Plan::new(model.network(), 64 << 20, 1 << 30);
         let files = [
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",

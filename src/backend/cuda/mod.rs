@@ -24,7 +24,7 @@ use linear::Linear;
 use workspace::Workspace;
 
 use super::{BLOCK, Backend, BackendError, BlockId, Bounds, Largest, Step};
-use crate::model::Model;
+use crate::model::Network;
 
 /// A GPU behind [`Backend`].
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl CudaBackend {
     ///
     /// # Errors
     /// A file became unreadable, a format or shape is not computed with, the device has not enough memory or failed.
-    pub fn load(model: &Model, mut device: Box<dyn Device>) -> Result<Self, BackendError> {
+    pub fn load(model: Network<'_>, mut device: Box<dyn Device>) -> Result<Self, BackendError> {
         let decoder = Decoder::load(model, &mut *device)?;
         Ok(Self {
             name: format!("cuda {}", device.name()),

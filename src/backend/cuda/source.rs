@@ -6,20 +6,20 @@ use super::device::{Address, Device, Head, upload};
 use super::linear::{Linear, halves};
 use super::pass::PAIRS;
 use crate::backend::BackendError;
-use crate::model::Model;
+use crate::model::Network;
 use crate::model::config::Config;
 use crate::model::weights::Stored;
 
 /// Where weights are read from, and where they go.
 pub(super) struct Source<'a> {
-    pub(super) model: &'a Model,
+    pub(super) model: Network<'a>,
     pub(super) device: &'a mut dyn Device,
 }
 
 impl Source<'_> {
     pub(super) fn refused(&self, name: &str, reason: &dyn std::fmt::Display) -> BackendError {
         BackendError::Load {
-            file: self.model.path.display().to_string(),
+            file: self.model.source.display().to_string(),
             reason: format!("{name}: {reason}"),
         }
     }

@@ -16,6 +16,15 @@ pub struct BenchArgs {
     /// Models by name or path, separated by commas; with --policies, the run's own if not given
     #[arg(long, env = "VERIHARNESS_MODEL", value_delimiter = ',')]
     model: Vec<String>,
+    /// Shapes of models with seeded noise for weights, on a GPU: what it would do, before 10 GB are downloaded
+    #[arg(
+        long,
+        env = "VERIHARNESS_SYNTHETIC",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with_all = ["model", "policies"]
+    )]
+    synthetic: Vec<String>,
     /// Prompt lengths to compute
     #[arg(
         long,
@@ -79,7 +88,10 @@ enum Format {
 ///
 /// # Errors
 /// A model or run that cannot be opened, or a flag out of range.
-pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
+pub fn run(mut args: BenchArgs) -> anyhow::Result<u8> {
+    if !args.synthetic.is_empty() {
+        args.backend.insist_on_gpu();
+    }
     match &args.policies {
         Some(run) => policies::run(&args, run),
         None => speed::run(&args),

@@ -7,10 +7,12 @@ use super::table::{Cell, Figures, number, three_digits, words};
 use crate::backend::{BLOCK, Backend, BlockId, Bounds, Step};
 use crate::cli::complain;
 use crate::cli::model::Bar;
-use crate::model::{self, Model, manifest};
+use crate::model::weights::{Weights, synthetic};
+use crate::model::{self, Model, Network, manifest};
 use crate::rng;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Instant;
 
 /// Prompt tokens before the first measured one of a decode test.
@@ -59,10 +61,12 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     for (flag, sizes) in [("--pp", &args.pp), ("--tg", &args.tg), ("--batch", &args.batch)] {
         check(flag, sizes, 1)?;
     }
-    let models = match args.model.is_empty() {
-        true => vec![manifest::default()?.name],
-        false => args.model.clone(),
+    let models = match (args.model.is_empty(), args.synthetic.is_empty()) {
+        (true, true) => vec![manifest::default()?.name],
+        _ => args.model.clone(),
     };
+    let models = models.iter().map(|spec| stored(spec, args));
+    let noise = args.synthetic.iter().map(|name| noise(name, args));
     let prompts = args.pp.iter().map(|&n| Test::Prompt(n));
     let decodes = args
         .tg
@@ -84,11 +88,13 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         ],
         rows: Vec::new(),
     };
-    for spec in &models {
-        let located = model::obtain(spec, &mut Bar::default())?;
-        let model = Model::open(&located.path)?;
-        let (bytes, parameters) = sizes(&model)?;
-        let mut backend = args.backend.load(&model)?;
+    for subject in models.chain(noise) {
+        let Subject {
+            name,
+            bytes,
+            parameters,
+            mut backend,
+        } = subject?;
         let before = backend.bounds();
         let mut measured = Vec::with_capacity(tests.len());
         for test in &tests {
@@ -107,7 +113,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
             .zip(backend.bounds())
             .map(|(before, after)| before.better(after));
         if let Some(bounds) = &bounds {
-            complain(&describe(&located.name, bounds));
+            complain(&describe(&name, bounds));
         }
         for (test, rates, note) in measured {
             let (mean, deviation) = spread(&rates);
@@ -119,7 +125,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
                 (Some(mean), Some(sd)) => format!("{} ± {}", three_digits(mean), three_digits(sd)),
             };
             figures.rows.push(vec![
-                Cell::plain(json!(located.name)),
+                Cell::plain(json!(name)),
                 Cell::shown(json!(bytes), format!("{:.2} GB", bytes as f64 / 1e9)),
                 Cell::shown(json!(parameters), format!("{:.2} B", parameters as f64 / 1e9)),
                 Cell::plain(json!(backend.name())),
@@ -162,15 +168,57 @@ fn check(flag: &str, sizes: &[usize], least: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of the file, or of a folder's tensors; and numbers in all tensors.
-fn sizes(model: &Model) -> anyhow::Result<(u64, usize)> {
-    let entries = || model.weights.entries().map(|(_, entry)| entry);
-    let bytes = match model.path.is_file() {
-        true => model.path.metadata().context("cannot stat the model")?.len(),
-        false => entries().map(|entry| entry.bytes).sum(),
+/// What is measured.
+struct Subject {
+    name: String,
+    /// Of the file, or of a folder's tensors.
+    bytes: u64,
+    parameters: usize,
+    backend: Box<dyn Backend>,
+}
+
+/// A model by name or path.
+fn stored(spec: &str, args: &BenchArgs) -> anyhow::Result<Subject> {
+    let located = model::obtain(spec, &mut Bar::default())?;
+    let model = Model::open(&located.path)?;
+    let (mut bytes, parameters) = sizes(&model.weights);
+    if model.path.is_file() {
+        bytes = model.path.metadata().context("cannot stat the model")?.len();
+    }
+    Ok(Subject {
+        name: located.name,
+        bytes,
+        parameters,
+        backend: args.backend.load(&model)?,
+    })
+}
+
+/// Seeded noise in the shape of a model, on a GPU.
+fn noise(name: &str, args: &BenchArgs) -> anyhow::Result<Subject> {
+    let config = synthetic::config(name).with_context(|| {
+        let known = synthetic::NAMES.join(", ");
+        format!("--synthetic: expected one of {known}, found {name}")
+    })?;
+    let weights = Weights::synthetic(&config);
+    let (bytes, parameters) = sizes(&weights);
+    let network = Network {
+        config: &config,
+        weights: &weights,
+        source: Path::new(name),
     };
-    let numbers = entries().map(|entry| entry.shape.iter().product::<usize>()).sum();
-    Ok((bytes, numbers))
+    Ok(Subject {
+        name: format!("{name}, synthetic"),
+        bytes,
+        parameters,
+        backend: args.backend.on_gpu(network)?,
+    })
+}
+
+/// Bytes of all tensors, and numbers in them.
+fn sizes(weights: &Weights) -> (u64, usize) {
+    let entries = || weights.entries().map(|(_, entry)| entry);
+    let numbers = entries().map(|entry| entry.shape.iter().product::<usize>());
+    (entries().map(|entry| entry.bytes).sum(), numbers.sum())
 }
 
 /// Tokens per second, of every round but the first, which warms caches and clocks.

@@ -7,6 +7,7 @@
 mod awq;
 mod block;
 mod decode;
+pub mod synthetic;
 pub(crate) use decode::six_bits;
 
 pub use awq::Awq;
@@ -107,6 +108,7 @@ enum Source {
         permuted: Option<usize>,
     },
     Folder(Tensors),
+    Synthetic,
 }
 
 impl Weights {
@@ -137,6 +139,14 @@ impl Weights {
         }
     }
 
+    /// Seeded noise of a configuration's shapes.
+    pub fn synthetic(config: &Config) -> Self {
+        Self {
+            entries: synthetic::entries(config).into_iter().collect(),
+            source: Source::Synthetic,
+        }
+    }
+
     /// All tensors, by name.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
@@ -155,6 +165,10 @@ impl Weights {
         let absent = || ModelError::NoTensor { name: name.into() };
         let (gguf, permuted) = match &self.source {
             Source::Folder(tensors) => return tensors.read(name)?.ok_or_else(absent),
+            Source::Synthetic => {
+                let entry = self.get(name).ok_or_else(absent)?;
+                return Ok(synthetic::read(name, entry));
+            }
             Source::Gguf { gguf, permuted } => (gguf, *permuted),
         };
         let Some((shape, Storage::Blocks(block))) = self.get(name).map(|e| (&e.shape, e.storage)) else {

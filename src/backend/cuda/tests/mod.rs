@@ -3,6 +3,8 @@
 //!
 //! Not the decoder as a whole (that is `tests/cuda.rs`).
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and says what it did not check
+
 mod attention;
 mod linear;
 mod mutants;
