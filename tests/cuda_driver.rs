@@ -83,6 +83,33 @@ fn doctor_names_the_gpu_or_what_is_wrong() {
 }
 
 #[test]
+fn a_gpu_s_promise_is_checked() {
+    let found = program(emulated(), &[], &["doctor", "--gpu"]);
+    let said = text(&found.stdout);
+    assert!(found.status.success(), "{}", text(&found.stderr));
+    assert!(
+        said.contains("7 rows of 1 to 300 tokens have the same bits"),
+        "{said}"
+    );
+    let refused = program(
+        emulated(),
+        &[("EMULATED_CUDA_FAIL", "cuGraphLaunch,9")],
+        &["doctor", "--gpu", "tiny-awq"],
+    );
+    assert!(
+        text(&refused.stderr).contains("made to fail"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let unknown = program(emulated(), &[], &["doctor", "--gpu", "gpt-2"]);
+    assert!(
+        text(&unknown.stderr).contains("expected one of"),
+        "{}",
+        text(&unknown.stderr)
+    );
+}
+
+#[test]
 fn a_driver_without_its_functions_is_too_old() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("old.c");

@@ -2,7 +2,7 @@
 //!
 //! Not a fix and not a benchmark. A missing thing is a line that says what it would be needed for.
 
-use super::machine;
+use super::{machine, selfcheck};
 use crate::backend::cpu::Isa;
 use crate::backend::cuda::probe::probe;
 use clap::Args;
@@ -11,14 +11,23 @@ use std::process::{Command, Stdio};
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {}
+pub struct DoctorArgs {
+    /// Check instead that a GPU computes the same bits for a row alone, in pieces and in a batch, on noise in the shape of
+    /// this model
+    #[arg(long, env = "VERIHARNESS_GPU", value_name = "NAME", num_args = 0..=1, default_missing_value = "tiny-awq")]
+    gpu: Option<String>,
+}
 
 /// Prints the report.
 ///
 /// # Errors
-/// When stdout cannot be written.
-pub fn run(_: DoctorArgs) -> anyhow::Result<u8> {
+/// When stdout cannot be written, or a GPU does not keep its promise.
+pub fn run(args: DoctorArgs) -> anyhow::Result<u8> {
     let mut out = std::io::stdout().lock();
+    if let Some(name) = &args.gpu {
+        writeln!(out, "{}", selfcheck::run(name)?)?;
+        return Ok(super::DONE);
+    }
     writeln!(out, "veriharness {}", crate::trace::PROGRAM)?;
     let sections: [(&str, Vec<(String, String)>); 4] = [
         ("machine", machine_lines()),

@@ -11,6 +11,7 @@ pub mod machine;
 pub mod model;
 pub mod open;
 pub mod report;
+mod selfcheck;
 pub mod show;
 pub mod study;
 pub mod trace;

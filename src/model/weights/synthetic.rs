@@ -16,11 +16,7 @@ const GROUP: usize = 128;
 
 /// Names of shapes: those of two checkpoints on the hub, whose `config.json` is the source, and one that is nobody's, to
 /// see in a second that everything works.
-pub const NAMES: [&str; 3] = [
-    "qwen2.5-coder-14b-awq",
-    "llama-3.1-8b-awq",
-    "tiny-awq",
-];
+pub const NAMES: [&str; 3] = ["qwen2.5-coder-14b-awq", "llama-3.1-8b-awq", "tiny-awq"];
 
 /// The configuration of a name in [`NAMES`].
 pub fn config(name: &str) -> Option<Config> {
